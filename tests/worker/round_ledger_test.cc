@@ -15,9 +15,7 @@ namespace {
 // The ledger of a layer of three values on worker 0.
 struct LedgerOfLayer {
   explicit LedgerOfLayer(JobOptions options = {})
-      : layer(TestJob(2, 1, {VectorLayer("a", 3)}, options), 0, 0,
-              {Buffer::AllocateZeroed(12), Buffer()}),
-        ledger(layer) {}
+      : ledger(TestJob(2, 1, {VectorLayer("a", 3)}, options), 0, 0, verdicts) {}
 
   // Returns the rounds that the ledger reports to the driver as done.
   std::vector<int64_t> Reported() {
@@ -28,7 +26,7 @@ struct LedgerOfLayer {
     return rounds;
   }
 
-  WorkerLayer layer;
+  Verdicts verdicts;
   RoundLedger ledger;
 };
 
@@ -87,7 +85,7 @@ TEST(RoundLedgerTest, ARoundIsReportedWhenTheVerdictOnItsStepIsKnown) {
   EXPECT_TRUE(a.Reported().empty());
   EXPECT_FALSE(a.ledger.is_reported());
   const StepVerdict verdict{0, /*skipped=*/true};
-  a.ledger.AddVerdicts({&verdict, 1});
+  a.verdicts.Add({&verdict, 1});
   EXPECT_EQ(a.ledger.Skipped(0), true);
   EXPECT_EQ(a.Reported(), std::vector<int64_t>{0});
   EXPECT_TRUE(a.ledger.is_reported());

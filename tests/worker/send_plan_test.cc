@@ -34,28 +34,42 @@ JobPtr Fused(int64_t bytes, Overlap overlap = Overlap::kWaitFree) {
   return ThreeLayers(options);
 }
 
-// Returns a plan in which all layers have their initial parameters.
-SendPlan Started(const JobPtr& job) {
-  SendPlan plan(job);
-  for (size_t layer = 0; layer < job->layers.size(); ++layer) {
-    plan.OnDone(static_cast<int>(layer), kInitialRound);
+// A plan with the ledgers that it reads. All layers have their initial
+// parameters.
+struct PlanUnderTest : SendPlan {
+  explicit PlanUnderTest(const JobPtr& job) : SendPlan(job, ledgers) {
+    for (int layer = 0; layer < static_cast<int>(job->layers.size()); ++layer) {
+      ledgers.emplace_back(job, layer, /*rank=*/0, verdicts);
+      ledgers.back().OnFetched(kInitialRound);
+    }
   }
-  return plan;
-}
 
-std::vector<int> Push(SendPlan& plan, int layer, int64_t step,
+  // Notes that the open round of a layer is done.
+  void OnDone(int layer) {
+    ledgers[layer].Finish(/*contributors=*/2, Buffer());
+  }
+
+  Verdicts verdicts;
+  std::vector<RoundLedger> ledgers;
+};
+
+// Pushes a layer, of which the round before is done, and returns the layers to
+// send.
+std::vector<int> Push(PlanUnderTest& plan, int layer, int64_t step,
                       bool fit = true) {
+  while (plan.ledgers[layer].done_round() < step - 1) plan.OnDone(layer);
+  plan.ledgers[layer].Push(step);
   plan.OnPush(layer, step, fit);
   return plan.TakeSends();
 }
 
 // Pushes all layers, last first, and ignores the layers to send.
-void PushAll(SendPlan& plan, int64_t step) {
+void PushAll(PlanUnderTest& plan, int64_t step) {
   for (const int layer : {2, 1, 0}) Push(plan, layer, step);
 }
 
 // Returns the layers that the plan gathers, without any result in between.
-std::vector<int> Gathers(SendPlan& plan) {
+std::vector<int> Gathers(PlanUnderTest& plan) {
   std::vector<int> layers;
   while (const std::optional<int> layer = plan.TakeGather()) {
     layers.push_back(*layer);
@@ -64,7 +78,7 @@ std::vector<int> Gathers(SendPlan& plan) {
 }
 
 TEST(SendPlanTest, LayersGoAtOnceWithoutFusion) {
-  SendPlan plan = Started(ThreeLayers());
+  PlanUnderTest plan(ThreeLayers());
   EXPECT_THAT(Push(plan, 2, 0), ElementsAre(2));
   EXPECT_THAT(plan.TakeSends(), IsEmpty());
   EXPECT_THAT(Push(plan, 1, 0), ElementsAre(1));
@@ -74,14 +88,14 @@ TEST(SendPlanTest, LayersGoAtOnceWithoutFusion) {
 }
 
 TEST(SendPlanTest, FusionDefersLayersUntilThereAreEnoughBytes) {
-  SendPlan plan = Started(Fused(80));
+  PlanUnderTest plan(Fused(80));
   EXPECT_THAT(Push(plan, 2, 0), IsEmpty());
   EXPECT_THAT(Push(plan, 1, 0), ElementsAre(2, 1));
   EXPECT_THAT(Push(plan, 0, 0), ElementsAre(0));
 }
 
 TEST(SendPlanTest, ANewThresholdHoldsUntilAnEpochBringsAnother) {
-  SendPlan plan = Started(Fused(80));
+  PlanUnderTest plan(Fused(80));
   plan.SetFusion(40);
   EXPECT_THAT(Push(plan, 2, 0), ElementsAre(2));
   plan.OnEpoch(Fused(80));
@@ -91,14 +105,14 @@ TEST(SendPlanTest, ANewThresholdHoldsUntilAnEpochBringsAnother) {
 }
 
 TEST(SendPlanTest, WithoutOverlapTheStepGoesAsAWhole) {
-  SendPlan plan = Started(Fused(0, Overlap::kNone));
+  PlanUnderTest plan(Fused(0, Overlap::kNone));
   EXPECT_THAT(Push(plan, 2, 0), IsEmpty());
   EXPECT_THAT(Push(plan, 0, 0), IsEmpty());
   EXPECT_THAT(Push(plan, 1, 0), ElementsAre(2, 0, 1));
 }
 
 TEST(SendPlanTest, ADeferredLayerThatTheCallerWaitsForSendsAllThatAreDeferred) {
-  SendPlan plan = Started(Fused(1000));
+  PlanUnderTest plan(Fused(1000));
   Push(plan, 2, 0);
   Push(plan, 1, 0);
   plan.OnWait(0);  // Not pushed yet.
@@ -111,7 +125,7 @@ TEST(SendPlanTest, ADeferredLayerThatTheCallerWaitsForSendsAllThatAreDeferred) {
 
 TEST(SendPlanTest, NothingGoesWhileTheMachineIsFrozen) {
   const JobPtr job = Fused(0, Overlap::kDecoupled);
-  SendPlan plan = Started(job);
+  PlanUnderTest plan(job);
   plan.Freeze();
   EXPECT_TRUE(plan.is_frozen());
   PushAll(plan, 0);
@@ -128,7 +142,7 @@ TEST(SendPlanTest, NothingGoesWhileTheMachineIsFrozen) {
 }
 
 TEST(SendPlanTest, AStepThatEndsSendsAndGathersItsOpenLayersFirst) {
-  SendPlan plan = Started(Fused(1000, Overlap::kDecoupled));
+  PlanUnderTest plan(Fused(1000, Overlap::kDecoupled));
   Push(plan, 2, 0);
   Push(plan, 1, 0);
   plan.EndStep();
@@ -139,7 +153,7 @@ TEST(SendPlanTest, AStepThatEndsSendsAndGathersItsOpenLayersFirst) {
 }
 
 TEST(SendPlanTest, OneVoteIsDueWhenTheStepIsComplete) {
-  SendPlan plan = Started(ThreeLayers());
+  PlanUnderTest plan(ThreeLayers());
   Push(plan, 2, 0);
   Push(plan, 1, 0, /*fit=*/false);
   EXPECT_EQ(plan.TakeVote(), std::nullopt);
@@ -162,41 +176,41 @@ TEST(SendPlanTest, LayersAreGatheredInForwardOrderWithinAWindow) {
   for (int i = 0; i < 5; ++i) {
     layers.push_back(VectorLayer("layer" + std::to_string(i), kElements));
   }
-  SendPlan plan = Started(TestJob(2, 1, std::move(layers), options));
+  PlanUnderTest plan(TestJob(2, 1, std::move(layers), options));
   for (int layer = 4; layer > 0; --layer) Push(plan, layer, 0);
   EXPECT_THAT(Gathers(plan), IsEmpty());
   Push(plan, 0, 0);
   EXPECT_THAT(Gathers(plan), ElementsAre(0, 1));
-  plan.OnDone(1, 0);
+  plan.OnDone(1);
   EXPECT_THAT(Gathers(plan), ElementsAre(2));
   plan.OnWait(4);  // The waited layer is gathered although the window is full.
   EXPECT_THAT(Gathers(plan), ElementsAre(4));
-  plan.OnDone(0, 0);
-  plan.OnDone(4, 0);
+  plan.OnDone(0);
+  plan.OnDone(4);
   EXPECT_THAT(Gathers(plan), ElementsAre(3));
 }
 
 TEST(SendPlanTest, WithoutDecouplingOnlyAwaitedLayersAreGathered) {
-  SendPlan plan = Started(ThreeLayers());
+  PlanUnderTest plan(ThreeLayers());
   PushAll(plan, 0);
   EXPECT_THAT(Gathers(plan), IsEmpty());
   plan.OnWait(1);
   plan.OnWait(2);
-  plan.OnDone(2, 0);  // Layer 2 is done, so only layer 1 is gathered.
+  plan.OnDone(2);  // Layer 2 is done, so only layer 1 is gathered.
   EXPECT_THAT(Gathers(plan), ElementsAre(1));
 }
 
 // A new plan's first step fetches layers that servers have updated. No round of
 // these layers is open.
 TEST(SendPlanTest, ALayerThatIsFetchedAgainIsNotGathered) {
-  SendPlan plan = Started(Fused(0, Overlap::kDecoupled));
+  PlanUnderTest plan(Fused(0, Overlap::kDecoupled));
   PushAll(plan, 0);
   Gathers(plan);
-  for (const int layer : {0, 1, 2}) plan.OnDone(layer, 0);
-  plan.OnDone(1, kInitialRound - 1);
+  for (const int layer : {0, 1, 2}) plan.OnDone(layer);
+  plan.ledgers[1].Restart();
   plan.OnWait(1);
   EXPECT_THAT(Gathers(plan), IsEmpty());
-  plan.OnDone(1, 0);
+  plan.ledgers[1].OnFetched(0);
   PushAll(plan, 1);
   EXPECT_THAT(Gathers(plan), ElementsAre(0, 1, 2));
 }
@@ -206,11 +220,11 @@ TEST(SendPlanTest, InASparseJobAStepWaitsForItsChoiceOfBlocks) {
   options.sparsity.share = 0.5;
   const JobPtr job = ThreeLayers(options);
   ASSERT_EQ(job->pool.layer, 3);
-  SendPlan plan = Started(job);
+  PlanUnderTest plan(job);
   EXPECT_FALSE(plan.awaits_choice());
   PushAll(plan, 0);
   EXPECT_EQ(plan.TakeVote(), (Vote{0, true}));
-  for (const int layer : {0, 1, 2}) plan.OnDone(layer, 0);
+  for (const int layer : {0, 1, 2}) plan.OnDone(layer);
 
   PushAll(plan, 1);
   EXPECT_TRUE(plan.awaits_choice());
@@ -219,7 +233,7 @@ TEST(SendPlanTest, InASparseJobAStepWaitsForItsChoiceOfBlocks) {
   EXPECT_EQ(plan.TakeVote(), std::nullopt);
   EXPECT_THAT(Gathers(plan), IsEmpty());
 
-  plan.OnDone(job->pool.layer, 0);
+  plan.OnDone(job->pool.layer);
   EXPECT_FALSE(plan.awaits_choice());
   EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1, 0));
   EXPECT_EQ(plan.TakeVote(), (Vote{1, true}));
@@ -230,11 +244,11 @@ TEST(SendPlanTest, InASparseJobOneVoteIsDueInEachStepAndEpoch) {
   JobOptions options;
   options.sparsity.share = 0.5;
   const JobPtr job = ThreeLayers(options);
-  SendPlan plan = Started(job);
+  PlanUnderTest plan(job);
   PushAll(plan, 0);
   EXPECT_EQ(plan.TakeVote(), (Vote{0, true}));
   // The choice for the next step is no reason for another vote on this one.
-  plan.OnDone(job->pool.layer, 0);
+  plan.OnDone(job->pool.layer);
   EXPECT_EQ(plan.TakeVote(), std::nullopt);
 
   PushAll(plan, 1);
@@ -243,7 +257,7 @@ TEST(SendPlanTest, InASparseJobOneVoteIsDueInEachStepAndEpoch) {
   // In the next epoch, too, the vote waits for the choice.
   plan.OnEpoch(job);
   EXPECT_EQ(plan.TakeVote(), std::nullopt);
-  plan.OnDone(job->pool.layer, 1);
+  plan.OnDone(job->pool.layer);
   EXPECT_EQ(plan.TakeVote(), (Vote{2, true}));
   EXPECT_EQ(plan.TakeVote(), std::nullopt);
 }

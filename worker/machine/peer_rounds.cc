@@ -163,6 +163,7 @@ RoundResult PeerRounds::Finish(Buffer mean, Outbox& out) {
   // Open leaves the memory as it is: it has the values of the finished round
   // until frames of the new round land there.
   Open(round, round.round + 2);
+  has_finished_ = true;
   return result;
 }
 
@@ -210,7 +211,9 @@ void PeerRounds::OnEpoch(Outbox& out) {
 
 void PeerRounds::KeepFinished() {
   const int64_t round = ledger_.done_round();
-  if (ledger_.fetching() || ledger_.contributors() == 0) return;
+  if (!has_finished_ || ledger_.fetching() || ledger_.contributors() == 0) {
+    return;
+  }
   // finished_ has this round already if the last epoch has finished no round.
   // The memory in At(round) then belongs to a later round.
   if (finished_.contributors > 0 && finished_.round == round) return;

@@ -208,6 +208,7 @@ class PeerRounds {
   // The last finished round as of the begin of this epoch, for workers that
   // lack it.
   Round finished_;
+  bool has_finished_ = false;  // True once a round was finished in this memory.
 };
 
 }  // namespace nereus

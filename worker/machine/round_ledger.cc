@@ -6,27 +6,18 @@
 
 namespace nereus {
 
-RoundLedger::RoundLedger(const WorkerLayer& layer) : layer_(layer) {
-  verdicts_.Add(layer_.job->history.verdicts);
-}
-
 int64_t RoundLedger::next_round() const {
   // A worker that has left the epoch while it fetched has no first step.
-  return fetching() && layer_.position() >= 0
-             ? layer_.job->workers[layer_.position()].first_step
-             : done_round_ + 1;
-}
-
-std::optional<bool> RoundLedger::Skipped(int64_t round) const {
-  return layer_.job->votes() ? verdicts_.Skipped(round) : false;
+  const int position = fetching() ? job_->PositionOf(rank_) : -1;
+  return position >= 0 ? job_->workers[position].first_step : done_round_ + 1;
 }
 
 absl::Status RoundLedger::CheckPush(int64_t round) const {
   if (!fetching() && !is_open() && round == done_round_ + 1) {
     return absl::OkStatus();
   }
-  return InvalidArgumentError("layer ", layer_.spec().name, ": step ", round,
-                              " is pushed after step ", pushed_round_,
+  return InvalidArgumentError("layer ", job_->layers[layer_].name, ": step ",
+                              round, " is pushed after step ", pushed_round_,
                               ", of which steps up to ", done_round_,
                               " are done; steps must follow one another");
 }
@@ -51,12 +42,17 @@ void RoundLedger::OnFetched(int64_t round) {
   Finish(/*contributors=*/0, Buffer());
 }
 
-void RoundLedger::Adopt(int64_t done_round) {
-  done_round_ = done_round;
-  pushed_round_ = done_round;
+void RoundLedger::OnReroute() {
+  pushed_round_ = done_round_;
+  is_unsent_ = false;
+  is_reported_ = true;
+  mean_ = Buffer();
 }
 
-void RoundLedger::Restart() { Adopt(kInitialRound - 1); }
+void RoundLedger::Restart() {
+  pushed_round_ = kInitialRound - 1;
+  done_round_ = kInitialRound - 1;
+}
 
 void RoundLedger::ReportIfSettled(Outbox& out) {
   if (is_reported_) return;
@@ -66,9 +62,9 @@ void RoundLedger::ReportIfSettled(Outbox& out) {
       contributors_ == 0 ? false : Skipped(done_round_);
   if (!skipped.has_value()) return;
   is_reported_ = true;
-  if (layer_.index == layer_.job->pool.layer) return;  // Not the caller's.
-  out.Add(LayerDone{layer_.index, done_round_, *skipped,
-                    std::exchange(mean_, Buffer())});
+  if (layer_ == job_->pool.layer) return;  // Not the caller's.
+  out.Add(
+      LayerDone{layer_, done_round_, *skipped, std::exchange(mean_, Buffer())});
 }
 
 }  // namespace nereus

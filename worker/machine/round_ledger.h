@@ -2,18 +2,20 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
-#include "absl/types/span.h"
 #include "common/base/status.h"
+#include "common/protocol/job.h"
 #include "common/protocol/outbox.h"
 #include "common/protocol/verdicts.h"
-#include "worker/machine/worker_layer.h"
 
 namespace nereus {
 
 // Account of one layer's rounds on one worker: the last round that the caller
 // has pushed, the last round that is done, and if the driver has been told of
-// it. One round is open at a time.
+// it. One round is open at a time. The WorkerMachine has one for each layer;
+// the layer's Syncer writes it, and the SendPlan and the layer's exchange read
+// it.
 //
 //   fetching --OnFetched--> idle --Push--> open, unsent --Send--> open, sent
 //                             ^                                       |
@@ -23,8 +25,13 @@ namespace nereus {
 // on its step is known: the caller must not act on a step that may be skipped.
 class RoundLedger {
  public:
-  // `layer`: not owned; must outlive this.
-  explicit RoundLedger(const WorkerLayer& layer);
+  // `layer`: index in job->layers. `rank`: rank of this worker. `verdicts`:
+  // those that this worker knows; not owned, must outlive this.
+  RoundLedger(JobPtr job, int layer, int rank, const Verdicts& verdicts)
+      : job_(std::move(job)),
+        layer_(layer),
+        rank_(rank),
+        verdicts_(&verdicts) {}
 
   // The last round that is done; below kInitialRound while fetching.
   int64_t done_round() const { return done_round_; }
@@ -48,13 +55,15 @@ class RoundLedger {
   // True if the result of the open round is due: this worker has asked for it,
   // or the job is not decoupled, and results come unasked.
   bool is_requested() const {
-    return !layer_.job->decoupled() || requested_round_ > done_round_;
+    return !job_->decoupled() || requested_round_ > done_round_;
   }
   // True if the driver has been told of every round that is done.
   bool is_reported() const { return is_reported_; }
   // True if the step of `round` is skipped; nullopt if the verdict on it is not
   // known.
-  std::optional<bool> Skipped(int64_t round) const;
+  std::optional<bool> Skipped(int64_t round) const {
+    return job_->votes() ? verdicts_->Skipped(round) : false;
+  }
 
   // OK if the caller may push `round`. Errors: kInvalidArgument, the round is
   // not the one after the last that is done.
@@ -70,31 +79,28 @@ class RoundLedger {
   void Finish(int contributors, Buffer mean);
   // Notes that the first values have arrived, as of `round`.
   void OnFetched(int64_t round);
-  // Continues the account of the layer's last syncer: `done_round` is done, and
-  // no round is open.
-  void Adopt(int64_t done_round);
-  // Continues with contributors() of the layer's last syncer.
-  void AdoptContributors(int contributors) { contributors_ = contributors; }
+  // Notes that the layer has another route from now on: no round is open.
+  void OnReroute();
   // Begins again: the first values are to come.
   void Restart();
-  // Notes verdicts on steps.
-  void AddVerdicts(absl::Span<const StepVerdict> verdicts) {
-    verdicts_.Add(verdicts);
-  }
+  // Enters the job's next epoch.
+  void OnEpoch(JobPtr job) { job_ = std::move(job); }
   // Tells the driver of the last round that is done, unless the driver has been
   // told or the verdict on the step is not known.
   void ReportIfSettled(Outbox& out);
 
  private:
-  const WorkerLayer& layer_;                     // The layer; not owned.
+  JobPtr job_;                // The job in the current epoch.
+  int layer_;                 // Index of the layer.
+  int rank_;                  // This worker's rank.
+  const Verdicts* verdicts_;  // Verdicts that this worker knows; not owned.
   int64_t pushed_round_ = kInitialRound - 1;     // See pushed_round().
   int64_t done_round_ = kInitialRound - 1;       // See done_round().
   int64_t requested_round_ = kInitialRound - 1;  // Last round asked for.
   bool is_unsent_ = false;                       // See is_unsent().
   int contributors_ = 0;                         // See contributors().
-  Verdicts verdicts_;        // Verdicts that this worker has heard.
-  bool is_reported_ = true;  // See is_reported().
-  Buffer mean_;              // Mean gradient of the unreported round.
+  bool is_reported_ = true;                      // See is_reported().
+  Buffer mean_;  // Mean gradient of the unreported round.
 };
 
 }  // namespace nereus

@@ -30,9 +30,9 @@ int64_t BytesSent(const Job& job, int layer, int64_t round) {
 
 }  // namespace
 
-SendPlan::SendPlan(JobPtr job)
+SendPlan::SendPlan(JobPtr job, const std::vector<RoundLedger>& ledgers)
     : job_(std::move(job)),
-      layers_(job_->layers.size()),
+      ledgers_(ledgers),
       fusion_bytes_(job_->options.fusion_bytes) {}
 
 void SendPlan::EndStep() {
@@ -50,7 +50,6 @@ void SendPlan::OnPush(int layer, int64_t step, bool fit) {
     done_before_ = 0;
     gathered_before_ = 0;
   }
-  layers_[layer].pushed = step;
   ++pushed_count_;
   is_fit_ = is_fit_ && fit;
   deferred_.push_back(layer);
@@ -60,12 +59,6 @@ void SendPlan::OnPush(int layer, int64_t step, bool fit) {
 
 void SendPlan::OnWait(int layer) {
   if (IsOpen(layer)) waited_.push_back(layer);
-}
-
-void SendPlan::OnDone(int layer, int64_t round) {
-  const int64_t before = std::exchange(layers_[layer].done, round);
-  if (round == before) return;
-  if (round < before) layers_[layer].pushed = round;
 }
 
 void SendPlan::OnEpoch(JobPtr job) {
@@ -78,7 +71,8 @@ void SendPlan::OnEpoch(JobPtr job) {
 }
 
 bool SendPlan::awaits_choice() const {
-  return job_->pool.layer >= 0 && layers_[job_->pool.layer].done < step_ - 1;
+  return job_->pool.layer >= 0 &&
+         ledgers_[job_->pool.layer].done_round() < step_ - 1;
 }
 
 bool SendPlan::IsUrgent() const {

@@ -6,14 +6,16 @@
 #include <vector>
 
 #include "common/protocol/job.h"
+#include "worker/machine/round_ledger.h"
 
 namespace nereus {
 
 // Decides what a worker sends next: which of the layers that the caller has
 // pushed go out now, which are deferred, and which results the worker asks for.
 // (It is no part of the job's Plan.) The WorkerMachine tells the SendPlan each
-// event. Then the machine takes layers to send, a vote and layers to gather
-// from the SendPlan, until there are none.
+// event, and the SendPlan reads in the layers' ledgers how far each layer is.
+// Then the machine takes layers to send, a vote and layers to gather from the
+// SendPlan, until there are none.
 //
 // A pushed layer is deferred for one of these reasons:
 //
@@ -30,7 +32,7 @@ namespace nereus {
 // results, in forward order once all layers are pushed. The worker asks for a
 // further layer only while the layers that are gathered and not done have less
 // than a limit of bytes. It gathers a layer that the caller waits for before
-// all others. Pure; a value.
+// all others. Pure.
 class SendPlan {
  public:
   // A worker's vote on its step, with NanPolicy::kSkip.
@@ -41,22 +43,20 @@ class SendPlan {
     bool operator==(const Vote&) const = default;
   };
 
-  explicit SendPlan(JobPtr job);
+  // `ledgers`: those of all layers, the block layer included; not owned, must
+  // outlive this.
+  SendPlan(JobPtr job, const std::vector<RoundLedger>& ledgers);
 
   // ---- Events.
 
-  // Ends the step: its open layers are sent and gathered before layers of the
-  // next step. Has no effect if all layers are done.
+  // Ends the step, before the first push of the next one: its open layers are
+  // sent and gathered first. Has no effect if all layers are done.
   void EndStep();
   // Notes that the caller has pushed `layer` in `step`. `fit`: true if the
   // gradient may be used.
   void OnPush(int layer, int64_t step, bool fit);
   // Notes that the caller waits for `layer`.
   void OnWait(int layer);
-  // Notes that the layer is done up to `round`. If `round` is lower than
-  // before, the worker fetches the layer again, and no round of the layer is
-  // open.
-  void OnDone(int layer, int64_t round);
   // Notes that the epoch is about to end: nothing is sent until OnEpoch.
   void Freeze() { is_frozen_ = true; }
   // Enters the job's next epoch.
@@ -71,9 +71,7 @@ class SendPlan {
   // Takes the vote, if it is due. A vote is due once in each step and epoch,
   // when all layers are pushed. In a sparse job it also waits for the choice.
   std::optional<Vote> TakeVote();
-  // Takes the next layer whose result the worker asks for. This request can end
-  // the round at once. So the machine calls OnDone with the last done round of
-  // this layer before it takes the next layer.
+  // Takes the next layer whose result the worker asks for.
   std::optional<int> TakeGather();
 
   // The last step of which a layer was pushed.
@@ -86,24 +84,16 @@ class SendPlan {
   bool awaits_choice() const;
 
  private:
-  // A layer's rounds.
-  struct Progress {
-    int64_t pushed = kInitialRound - 1;  // The last round that was pushed.
-    int64_t done = kInitialRound - 1;    // The last round that is done.
-  };
-
   size_t layer_count() const { return job_->model().size(); }
   // True if nothing may be sent.
   bool IsGated() const { return is_frozen_ || awaits_choice(); }
   // True if the deferred layers must be sent, unless IsGated.
   bool IsUrgent() const;
-  // True if the layer is pushed, and its round is not done.
-  bool IsOpen(size_t layer) const {
-    return layers_[layer].pushed > layers_[layer].done;
-  }
+  bool IsOpen(size_t layer) const { return ledgers_[layer].is_open(); }
 
-  JobPtr job_;                    // The job in the current epoch.
-  std::vector<Progress> layers_;  // Each layer, the block layer included.
+  JobPtr job_;  // The job in the current epoch.
+  // Ledgers of all layers; not owned.
+  const std::vector<RoundLedger>& ledgers_;
   int64_t fusion_bytes_;          // See SetFusion.
   bool is_frozen_ = false;        // See Freeze.
   int64_t step_ = kInitialRound;  // See step().

@@ -50,12 +50,12 @@ bool IsForFirstValues(const Job& job, const FrameHeader& header) {
 }  // namespace
 
 Syncer::Syncer(JobPtr job, int layer, int rank, LayerMemory memory,
-               SampleSchedule* samples)
+               RoundLedger* ledger, SampleSchedule* samples)
     : layer_(std::move(job), layer, rank, std::move(memory)),
-      ledger_(layer_),
+      ledger_(*ledger),
       results_(layer_.job, layer),
       transfer_(layer_, ledger_, results_),
-      samples_(samples),
+      samples_(*samples),
       exchange_(MakeExchange(layer_, ledger_, results_)) {}
 
 void Syncer::Start(Outbox& out) {
@@ -66,12 +66,8 @@ void Syncer::Start(Outbox& out) {
 void Syncer::Adopt(const Syncer& before, Outbox& out) {
   is_started_ = true;
   is_stale_ = !layer_.caller_updates();
-  ledger_.Adopt(before.done_round());
+  ledger_.OnReroute();
   exchange_->OnEpoch(out);
-  // The ledger gets the contributors after OnEpoch. With contributors, OnEpoch
-  // would keep the memory of the last done round, and this new exchange has no
-  // such memory.
-  ledger_.AdoptContributors(before.contributors());
   transfer_.set_has_left(before.transfer_.has_left());
 }
 
@@ -118,8 +114,7 @@ void Syncer::OnPushed(int64_t round, Outbox& out) {
 void Syncer::Send(Outbox& out, const BlockChoice& choice, const Buffer& norms) {
   if (!ledger_.Send()) return;
   const int64_t done = ledger_.done_round();
-  if (samples_ != nullptr && transfer_.has_replica() &&
-      samples_->Chooses(layer_.index, done)) {
+  if (transfer_.has_replica() && samples_.Chooses(layer_.index, done)) {
     transfer_.Sample(done, out);
   }
   if (layer_.sparse.has_value()) {
@@ -168,8 +163,7 @@ void Syncer::OnFrame(const Frame& frame, Outbox& out) {
   FinishIfComplete(out);
 }
 
-void Syncer::OnVerdict(const StepVerdict& verdict, Outbox& out) {
-  ledger_.AddVerdicts({&verdict, 1});
+void Syncer::OnVerdict(Outbox& out) {
   FinishIfComplete(out);
   ledger_.ReportIfSettled(out);
 }
@@ -199,7 +193,6 @@ void Syncer::OnDone(Outbox& out) {
 
 void Syncer::OnEpoch(JobPtr job, Outbox& out) {
   layer_.job = std::move(job);
-  ledger_.AddVerdicts(layer_.job->history.verdicts);
   ledger_.ReportIfSettled(out);
   results_.OnEpoch(layer_.job);
   transfer_.OnEpoch(out);

@@ -26,19 +26,19 @@ namespace nereus {
 //
 // The Syncer leads its parts through the rounds: RoundLedger knows how far the
 // layer is, Exchange carries out the layer's scheme, and LayerTransfer moves
-// the layer between rounds. The parts read the ledger; the Syncer alone changes
-// it. In a new epoch, the Syncer asks again for first values that are missing.
-// If the Syncer had sent the contribution to the open round, it sends the
-// contribution again.
+// the layer between rounds. The Syncer alone changes the ledger. In a new
+// epoch, the Syncer asks again for first values that are missing. If the Syncer
+// had sent the contribution to the open round, it sends the contribution again.
 //
 // Pure. The WorkerMachine owns the Syncer and is its only caller. It passes on
 // only frames that CheckFrame has accepted.
 class Syncer {
  public:
-  // `layer`: index in job->layers. `samples`: decides of which rounds the layer
-  // is sampled; null: of none. Not owned; must outlive this.
+  // `layer`: index in job->layers. `ledger`: the layer's. `samples`: decides of
+  // which rounds the layer is sampled. Neither is owned; both must outlive
+  // this.
   Syncer(JobPtr job, int layer, int rank, LayerMemory memory,
-         SampleSchedule* samples = nullptr);
+         RoundLedger* ledger, SampleSchedule* samples);
 
   // Not copyable, because the parts refer to each other.
   Syncer(const Syncer&) = delete;
@@ -85,8 +85,8 @@ class Syncer {
   absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const;
   // Takes a frame that OnHeader accepted.
   void OnFrame(const Frame& frame, Outbox& out);
-  // Takes the verdict on a step, with NanPolicy::kSkip.
-  void OnVerdict(const StepVerdict& verdict, Outbox& out);
+  // Notes that the worker knows another verdict, with NanPolicy::kSkip.
+  void OnVerdict(Outbox& out);
   // Enters the job's next epoch, in which the layer has the same route. An
   // unsent contribution stays unsent.
   void OnEpoch(JobPtr job, Outbox& out);
@@ -118,10 +118,10 @@ class Syncer {
   void OnDone(Outbox& out);
 
   WorkerLayer layer_;                   // The layer and its memory.
-  RoundLedger ledger_;                  // Progress of the layer's rounds.
+  RoundLedger& ledger_;                 // The layer's rounds; not owned.
   ResultAssembly results_;              // Values from shards and the donor.
   LayerTransfer transfer_;              // Moves the layer between rounds.
-  SampleSchedule* const samples_;       // Not owned; may be null.
+  SampleSchedule& samples_;             // Not owned.
   std::unique_ptr<Exchange> exchange_;  // Carries out the rounds.
   bool is_started_ = false;  // True if the machine may write the memory.
   bool is_stale_ = false;    // True if BeginStep must fetch the layer.

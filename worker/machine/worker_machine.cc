@@ -36,7 +36,7 @@ WorkerMachine::WorkerMachine(JobPtr job, int rank,
       job_(std::move(job)),
       begun_step_(FirstStepOf(*job_, rank) - 1),
       schedule_(static_cast<int>(job_->model().size()), begun_step_),
-      plan_(job_) {
+      plan_(job_, ledgers_) {
   NEREUS_CHECK(memory.size() == job_->model().size())
       << memory.size() << " memories, " << job_->model().size() << " layers";
   if (job_->pool.layer >= 0) {
@@ -49,9 +49,12 @@ WorkerMachine::WorkerMachine(JobPtr job, int rank,
   }
   verdicts_.Add(job_->history.verdicts);
   for (size_t layer = 0; layer < memory.size(); ++layer) {
+    ledgers_.emplace_back(job_, static_cast<int>(layer), rank, verdicts_);
+  }
+  for (size_t layer = 0; layer < memory.size(); ++layer) {
     syncers_.push_back(std::make_unique<Syncer>(job_, static_cast<int>(layer),
                                                 rank, std::move(memory[layer]),
-                                                &schedule_));
+                                                &ledgers_[layer], &schedule_));
   }
 }
 
@@ -84,10 +87,7 @@ bool WorkerMachine::BeginStep(int64_t step, Outbox& out) {
   }
   // From now on a syncer may fetch its layer. Before the caller asks for this
   // step, the caller may still read the values.
-  for (size_t layer = 0; layer < syncers_.size(); ++layer) {
-    syncers_[layer]->BeginStep(out);
-    NoteDone(static_cast<int>(layer));
-  }
+  for (const auto& syncer : syncers_) syncer->BeginStep(out);
   for (size_t layer = 0; layer < job_->model().size(); ++layer) {
     if (syncers_[layer]->fetching()) return false;
   }
@@ -98,7 +98,7 @@ bool WorkerMachine::BeginStep(int64_t step, Outbox& out) {
 absl::Status WorkerMachine::OnPush(int layer, int64_t round, Buffer gradient,
                                    Outbox& out, bool fit, float scale,
                                    Buffer mean) {
-  begun_step_ = std::max(begun_step_, round);
+  OnPushOf(round, out);
   if (IsBarred(round, fit)) {
     const Buffer zeros = Buffer::AllocateZeroed(gradient.bytes());
     if (job_->options.optimizer_place == OptimizerPlace::kWorker) {
@@ -110,14 +110,15 @@ absl::Status WorkerMachine::OnPush(int layer, int64_t round, Buffer gradient,
   if (scale != 1.0f) out.Add(ScaleValues{gradient, 1.0f / scale});
   NEREUS_TRY(
       syncers_[layer]->Push(round, std::move(gradient), std::move(mean), out));
-  OnPushed(layer, round, fit, out);
+  plan_.OnPush(layer, round, fit);
+  Proceed(out);
   return absl::OkStatus();
 }
 
 absl::Status WorkerMachine::OnPushFactors(int layer, int64_t round,
                                           FactorBuffers factors, Outbox& out,
                                           bool fit, float scale) {
-  begun_step_ = std::max(begun_step_, round);
+  OnPushOf(round, out);
   if (IsBarred(round, fit)) {
     for (Buffer* values : {&factors.output_gradient, &factors.input}) {
       *values = Buffer::AllocateZeroed(values->bytes());
@@ -125,7 +126,8 @@ absl::Status WorkerMachine::OnPushFactors(int layer, int64_t round,
   }
   factors.scale = 1.0f / scale;
   NEREUS_TRY(syncers_[layer]->PushFactors(round, std::move(factors), out));
-  OnPushed(layer, round, fit, out);
+  plan_.OnPush(layer, round, fit);
+  Proceed(out);
   return absl::OkStatus();
 }
 
@@ -135,12 +137,10 @@ bool WorkerMachine::IsBarred(int64_t round, bool fit) const {
 
 // When the caller pushes the first layer of a new step, layers of the last step
 // may be open, because the caller has not waited for them. These go first.
-void WorkerMachine::OnPushed(int layer, int64_t round, bool fit, Outbox& out) {
-  if (plan_.step() != round) {
-    plan_.EndStep();
-    Proceed(out);
-  }
-  plan_.OnPush(layer, round, fit);
+void WorkerMachine::OnPushOf(int64_t round, Outbox& out) {
+  begun_step_ = std::max(begun_step_, round);
+  if (plan_.step() == round) return;
+  plan_.EndStep();
   Proceed(out);
 }
 
@@ -160,7 +160,6 @@ void WorkerMachine::Proceed(Outbox& out) {
   if (const auto vote = plan_.TakeVote()) SendVote(*vote, out);
   while (const std::optional<int> layer = plan_.TakeGather()) {
     syncers_[*layer]->Gather(out);
-    NoteDone(*layer);
   }
   SayReadyToSwitch(out);
 }
@@ -170,10 +169,7 @@ void WorkerMachine::SendLayers(const std::vector<int>& layers, Outbox& out) {
   if (job_->pool.layer >= 0 && norms_.bytes() == 0) {
     norms_ = Buffer::AllocateLike(choices_, choices_.bytes());
   }
-  for (const int layer : layers) {
-    syncers_[layer]->Send(out, choice_, norms_);
-    NoteDone(layer);
-  }
+  for (const int layer : layers) syncers_[layer]->Send(out, choice_, norms_);
   if (norms_.bytes() > 0 && plan_.has_pushed_all()) PushNorms(out);
 }
 
@@ -205,13 +201,9 @@ void WorkerMachine::SendVote(const SendPlan::Vote& vote, Outbox& out) const {
   }
 }
 
-void WorkerMachine::NoteDone(int layer) {
-  plan_.OnDone(layer, syncers_[layer]->done_round());
-}
-
 std::string WorkerMachine::Missing(int layer) const {
   const Syncer& syncer = *syncers_[layer];
-  if (!syncer.ledger().is_unsent()) return syncer.Missing();
+  if (!ledgers_[layer].is_unsent()) return syncer.Missing();
   if (!plan_.awaits_choice()) return "";
   const std::string missing = syncers_[job_->pool.layer]->Missing();
   return absl::StrCat("which blocks travel, from ",
@@ -225,9 +217,9 @@ std::optional<Stall> WorkerMachine::OldestWait() const {
     const Syncer& syncer = *syncers_[layer];
     const int64_t round = syncer.done_round() + 1;
     std::string missing = Missing(layer);
-    const bool is_own = syncer.ledger().is_unsent() && missing.empty();
+    const bool is_own = ledgers_[layer].is_unsent() && missing.empty();
     const bool waits =
-        syncer.ledger().is_open() && syncer.ledger().is_requested() && !is_own;
+        ledgers_[layer].is_open() && ledgers_[layer].is_requested() && !is_own;
     if (!waits || (oldest.has_value() && oldest->round <= round)) continue;
     oldest = Stall{layer, round, std::move(missing), absl::ZeroDuration()};
   }
@@ -303,17 +295,13 @@ void WorkerMachine::OnFrame(PeerId from, const Frame& frame, Outbox& out) {
   if (layer == job_->pool.layer) {
     choice_ = ReadChoice(*job_, choices_, syncer.done_round() + 1);
   }
-  NoteDone(layer);
   Proceed(out);
 }
 
 void WorkerMachine::OnVerdict(const FrameHeader& header, Outbox& out) {
   const StepVerdict verdict{header.round, header.part == kSkipped};
   verdicts_.Add({&verdict, 1});
-  for (size_t layer = 0; layer < syncers_.size(); ++layer) {
-    syncers_[layer]->OnVerdict(verdict, out);
-    NoteDone(static_cast<int>(layer));
-  }
+  for (const auto& syncer : syncers_) syncer->OnVerdict(out);
   Proceed(out);
 }
 
@@ -368,13 +356,13 @@ void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
   probes_.OnEpoch();
   verdicts_.Add(job_->history.verdicts);
   plan_.OnEpoch(job_);
+  for (RoundLedger& ledger : ledgers_) ledger.OnEpoch(job_);
   for (int layer = 0; layer < static_cast<int>(syncers_.size()); ++layer) {
     if (job_->routes[layer] == before->routes[layer]) {
       syncers_[layer]->OnEpoch(job_, out);
     } else {
       Reroute(layer, out);
     }
-    NoteDone(layer);
   }
   if (job_->PositionOf(rank_) >= 0) Proceed(out);
 }
@@ -383,9 +371,9 @@ void WorkerMachine::OnEpoch(JobPtr job, Outbox& out) {
 // known, and the caller may still wait for it.
 bool WorkerMachine::ready_to_switch() const {
   return job_->switches() && !syncers_.empty() &&
-         absl::c_all_of(syncers_, [&](const auto& syncer) {
-           return syncer->done_round() >= job_->switch_round &&
-                  syncer->ledger().is_reported();
+         absl::c_all_of(ledgers_, [&](const RoundLedger& ledger) {
+           return ledger.done_round() >= job_->switch_round &&
+                  ledger.is_reported();
          });
 }
 
@@ -397,8 +385,8 @@ void WorkerMachine::SayReadyToSwitch(Outbox& out) {
 
 void WorkerMachine::Reroute(int layer, Outbox& out) {
   const std::unique_ptr<Syncer> before = std::move(syncers_[layer]);
-  syncers_[layer] = std::make_unique<Syncer>(job_, layer, rank_,
-                                             before->memory(), &schedule_);
+  syncers_[layer] = std::make_unique<Syncer>(
+      job_, layer, rank_, before->memory(), &ledgers_[layer], &schedule_);
   syncers_[layer]->Adopt(*before, out);
 }
 

@@ -33,6 +33,10 @@ class WorkerMachine final : public Machine {
   // `rank`: rank of a worker in job->workers. `memory`: by layer of the model.
   WorkerMachine(JobPtr job, int rank, std::vector<LayerMemory> memory);
 
+  // Not copyable or movable, because the parts refer to each other.
+  WorkerMachine(const WorkerMachine&) = delete;
+  WorkerMachine& operator=(const WorkerMachine&) = delete;
+
   // Sets the fusion threshold, in bytes. It holds until an epoch begins whose
   // job has another JobOptions::fusion_bytes than the job before.
   void SetFusion(int64_t bytes) { plan_.SetFusion(bytes); }
@@ -105,17 +109,15 @@ class WorkerMachine final : public Machine {
   void Proceed(Outbox& out);
   void SendLayers(const std::vector<int>& layers, Outbox& out);
   void SendVote(const SendPlan::Vote& vote, Outbox& out) const;
-  // Tells the SendPlan up to which round a layer is done.
-  void NoteDone(int layer);
-
   // Replaces the syncer of a layer that has another route in the new plan.
   void Reroute(int layer, Outbox& out);
   // True if a gradient must not be used (`fit` is false), although the verdict
   // on its step is not to skip it: the verdict was given before this worker did
   // the step again. The worker then contributes zeros.
   bool IsBarred(int64_t round, bool fit) const;
-  // Tells the SendPlan of a push, and carries out what follows from it.
-  void OnPushed(int layer, int64_t round, bool fit, Outbox& out);
+  // Notes that the caller pushes a layer of `round`: if this is its first push
+  // of the step, ends the step before.
+  void OnPushOf(int64_t round, Outbox& out);
   // Contributes the norms of the blocks, from which the servers make the choice
   // for the next step.
   void PushNorms(Outbox& out);
@@ -136,10 +138,12 @@ class WorkerMachine final : public Machine {
   JobPtr job_;               // The job in this epoch.
   int64_t begun_step_;       // The last step that the caller has begun.
   SampleSchedule schedule_;  // Decides of which rounds there are samples.
-  std::vector<std::unique_ptr<Syncer>> syncers_;  // Syncer of each layer.
+  Verdicts verdicts_;        // Verdicts that this worker knows.
+  // By layer, the block layer included.
+  std::vector<RoundLedger> ledgers_;
+  std::vector<std::unique_ptr<Syncer>> syncers_;
   SendPlan plan_;               // Decides when each layer is sent.
   bool is_ready_sent_ = false;  // True if ReadyToSwitch was sent in this epoch.
-  Verdicts verdicts_;           // Verdicts that this worker has received.
   Buffer probe_payload_;        // Zeros, for Probe.
   ProbeAnswers probes_;         // Answers to probes of mates.
   // Checksums that are known so far: by round, then by layer. Of the replica,
