@@ -71,9 +71,8 @@ FOLDERS = {
                   "common/protocol common/tensor common/trace worker/client "
                   "worker/measure worker/public",
     "worker/c_api": "common/plan common/protocol worker/client worker/public",
-    "worker/replay": "common/compute common/device common/plan worker/public",
     "worker/trainer": "common/compute common/device common/flags common/messages "
-                      "common/plan worker/measure worker/public worker/replay",
+                      "common/plan worker/measure worker/client worker/public",
     "worker/examples": "worker/public",
 }
 IMPURE = re.compile(

@@ -117,7 +117,8 @@ absl::Status Work(const Flags& flags) {
     NEREUS_TRY(client->Wait(0, step.step));
     const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
     if (round == 0) {
-      NEREUS_TRY(CheckMean(flags, step.workers, client->Mean(0)));
+      const absl::Span<const float> mean = NEREUS_TRY(client->Mean(0));
+      NEREUS_TRY(CheckMean(flags, step.workers, mean));
     }
     if (client->traits().rank == 0 && round >= flags.warmup) {
       std::printf("time %.9f\n", seconds);

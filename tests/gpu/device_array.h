@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "absl/types/span.h"
+
 namespace nereus {
 
 // Ends the program with a message if `error` is not cudaSuccess.
@@ -54,6 +56,7 @@ class DeviceArray {
   DeviceArray& operator=(const DeviceArray&) = delete;
 
   T* data() const { return reinterpret_cast<T*>(memory_ + guard_); }
+  absl::Span<T> span() const { return {data(), count_}; }
 
   // Waits for the work of the default stream, then returns the values.
   // REQUIRES: other streams have done their work on the array. Ends the program

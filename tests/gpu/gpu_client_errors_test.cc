@@ -21,7 +21,7 @@
 #include "tests/testing/local_cluster.h"
 #include "worker/gpu/gpu_mirror.h"
 #include "worker/gpu/gpu_pools.h"
-#include "worker/public/gpu_client.h"
+#include "worker/public/gpu.h"
 
 namespace nereus {
 namespace {
@@ -38,8 +38,8 @@ TEST(GpuClientErrorsTest, MemoryOfAnotherGpuIsNamed) {
   NEREUS_CUDA(cudaSetDevice(1));
   NEREUS_CUDA(cudaMalloc(reinterpret_cast<void**>(&elsewhere), 300 * 700 * 4));
   NEREUS_CUDA(cudaSetDevice(0));
-  const absl::Status pushed =
-      worker.client()->Push(0, begun->step, elsewhere, worker.stream());
+  const absl::Status pushed = worker.client()->Push(
+      0, begun->step, {elsewhere, 300 * 700}, worker.stream());
   EXPECT_EQ(pushed.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(pushed.message()),
               HasSubstr("layer conv, gradient is on GPU 1, this client uses "
@@ -50,7 +50,7 @@ TEST(GpuClientErrorsTest, MemoryOfAnotherGpuIsNamed) {
 // The copies: the parameters, the arrays of the caller's state, those of the
 // job's optimizer, two open rounds of a ring, and the last finished round.
 TEST(GpuClientErrorsTest, PinnedMemoryHasRoomForAllCopiesOfALayer) {
-  GpuLayerBinding layer;
+  LayerBinding layer;
   layer.spec = {"v", LayerKind::kVector, 1, 250'000, 250'000, 1};
   const int64_t bytes = 4 * layer.spec.parameters;
   const GpuPools pools = MakeGpuPools({layer}, GpuOptions());
@@ -118,20 +118,19 @@ TEST(GpuClientErrorsTest, AJoinThatFailsOnTheGpuMayBeRepeated) {
     LocalCluster cluster(PlainServerOptions());
     const std::vector<float> initial = {5.0f, 6.0f};
     const DeviceArray<float> parameters(initial);
-    GpuLayerBinding layer;
+    LayerBinding layer;
     layer.spec = {"pair", LayerKind::kVector, 1, 2, 2, 1};
-    layer.parameters = parameters.data();
-    auto client = GpuClient::Join(cluster.client_options(), GpuOptions(),
-                                  {layer}, /*stream=*/nullptr);
+    layer.parameters = parameters.span();
+    auto client = JoinOnGpu(cluster.client_options(), GpuOptions(), {layer},
+                            /*stream=*/nullptr);
     ASSERT_TRUE(client.ok()) << client.status();
     NEREUS_CUDA(
         cudaMemsetAsync(parameters.data(), 0, 2 * sizeof(float), nullptr));
     cuda_emulation::FailCallAfter(call);
-    const absl::Status joined =
-        (*client)->AwaitJoined(nullptr, LocalCluster::kPatience);
+    const absl::Status joined = (*client)->AwaitJoined(LocalCluster::kPatience);
     cuda_emulation::FailCallAfter(-1);
     if (joined.ok()) break;
-    if (!(*client)->AwaitJoined(nullptr, LocalCluster::kPatience).ok()) {
+    if (!(*client)->AwaitJoined(LocalCluster::kPatience).ok()) {
       continue;
     }
     ++repeated;
@@ -146,9 +145,9 @@ TEST(GpuClientErrorsTest, FailedCopyOfParametersIsRepeatedInTheNextRound) {
   ASSERT_TRUE(stager.ok()) << stager.status();
   const auto pool = PinnedPool::Create(0, 1 << 20);
   const DeviceArray<float> on_gpu(std::vector<float>(100, 1.0f));
-  GpuLayerBinding layer;
+  LayerBinding layer;
   layer.spec = {"v", LayerKind::kVector, 1, 100, 100, 1};
-  layer.parameters = on_gpu.data();
+  layer.parameters = on_gpu.span();
   const auto mirror = GpuMirror::Create(
       layer, stager->get(), pool, Buffer::AllocateZeroed(sizeof(BadResult)),
       /*stream=*/nullptr);

@@ -2,8 +2,6 @@
 // servers in the same process. On an emulated GPU, ThreadSanitizer finds
 // accesses that streams and events do not order.
 
-#include "worker/public/gpu_client.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,6 +26,7 @@
 #include "tests/gpu/gpu_toy_worker.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
+#include "worker/public/gpu.h"
 
 namespace nereus {
 namespace {
@@ -159,13 +158,14 @@ TEST_F(GpuClientTest, LayersByFactorsAreUpdatedOnTheGpu) {
     GpuToyWorker& worker = workers[i];
     NEREUS_TRY(worker.Connect(cluster.client_options()));
     NEREUS_TRY(worker.NextStep().status());
-    const GpuClient::Staged before = worker.client()->staged();
+    const ClientReport before = worker.client()->Report();
     for (int step = 0; step < 5; ++step) {
       NEREUS_TRY(worker.NextStep().status());
     }
-    const GpuClient::Staged after = worker.client()->staged();
-    EXPECT_EQ(after.bytes_in, before.bytes_in);
-    EXPECT_EQ(after.bytes_out - before.bytes_out, 5 * 4 * (64 + 64) * 4);
+    const ClientReport after = worker.client()->Report();
+    EXPECT_EQ(after.bytes_copied_in, before.bytes_copied_in);
+    EXPECT_EQ(after.bytes_copied_out - before.bytes_copied_out,
+              5 * 4 * (64 + 64) * 4);
     return worker.client()->Leave(worker.stream());
   });
   for (const absl::Status& status : results) EXPECT_TRUE(status.ok()) << status;
@@ -189,8 +189,8 @@ TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
       for (const absl::Status& status : results) {
         ASSERT_TRUE(status.ok()) << status;
       }
-      bytes[{scheme, wire}] = workers[0].client()->staged().bytes_out;
-      EXPECT_GT(workers[0].client()->staged().bytes_in, 0);
+      bytes[{scheme, wire}] = workers[0].client()->Report().bytes_copied_out;
+      EXPECT_GT(workers[0].client()->Report().bytes_copied_in, 0);
     }
   }
   int64_t model = 0;
@@ -230,10 +230,10 @@ TEST_F(GpuClientTest, OnlyTravellingBlocksAreCopied) {
     // the optimizer's state. The state is copied to the GPU before the first
     // step, and to the host at the end, with the parameters.
     const int state = scheme == Scheme::kRing ? 1 : 0;
-    const GpuClient::Staged staged = gpu.client()->staged();
-    EXPECT_EQ(staged.bytes_out, (1 + 2 + 2 + 2 * state) * kLayerBytes);
-    EXPECT_LE(staged.bytes_in, (1 + 2 + 2 + state) * kLayerBytes);
-    EXPECT_GE(staged.bytes_in, (2 + 2) * kLayerBytes);
+    const ClientReport staged = gpu.client()->Report();
+    EXPECT_EQ(staged.bytes_copied_out, (1 + 2 + 2 + 2 * state) * kLayerBytes);
+    EXPECT_LE(staged.bytes_copied_in, (1 + 2 + 2 + state) * kLayerBytes);
+    EXPECT_GE(staged.bytes_copied_in, (2 + 2) * kLayerBytes);
   }
 }
 
@@ -274,11 +274,11 @@ TEST_F(GpuClientTest, BlocksHeldOnAGpuEqualBlocksHeldOnACpu) {
   LocalCluster cluster(options);
   GpuToyWorker worker({layer});
   ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
-  GpuClient& client = *worker.client();
+  Client& client = *worker.client();
   for (int64_t step = 0; step < kSteps; ++step) {
     ASSERT_TRUE(client.BeginStep(worker.stream()).ok());
     const DeviceArray<float> gradient(gradient_of(step));
-    ASSERT_TRUE(client.Push(0, step, gradient.data(), worker.stream()).ok());
+    ASSERT_TRUE(client.Push(0, step, gradient.span(), worker.stream()).ok());
     ASSERT_TRUE(client.WaitAll(step, worker.stream()).ok());
   }
   ASSERT_TRUE(client.Leave(worker.stream()).ok());
@@ -317,16 +317,17 @@ TEST_F(GpuClientTest, LayersMayStayOnTheHost) {
           cudaStream_t stream = nullptr;
           NEREUS_CUDA(
               cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-          const auto client = NEREUS_TRY(GpuClient::Connect(
-              cluster.client_options(), {},
-              {{.spec = layers[0],
-                .on_host = true,
-                .parameters = embedding.data()},
-               {.spec = layers[1], .parameters = rest.data()}},
-              stream));
+          const auto client = NEREUS_TRY(
+              ConnectOnGpu(cluster.client_options(), {},
+                           {{.spec = layers[0],
+                             .parameters = absl::MakeSpan(embedding),
+                             .on_host = true},
+                            {.spec = layers[1], .parameters = rest.span()}},
+                           stream));
           const StepInfo begun = NEREUS_TRY(client->BeginStep(stream));
-          NEREUS_TRY(client->Push(1, begun.step, rest_gradient.data(), stream));
-          NEREUS_TRY(client->Push(0, begun.step, gradient.data(), stream));
+          NEREUS_TRY(client->Push(1, begun.step, rest_gradient.span(), stream));
+          NEREUS_TRY(
+              client->Push(0, begun.step, absl::MakeSpan(gradient), stream));
           NEREUS_TRY(client->WaitAll(begun.step, stream));
           NEREUS_CUDA(cudaStreamSynchronize(stream));
           if (place == OptimizerPlace::kServer) {
@@ -361,9 +362,9 @@ TEST_F(GpuClientTest, LargeLayersLandInParts) {
     GpuOptions gpu;
     gpu.timeline = true;
     ASSERT_TRUE(worker.Connect(cluster.client_options(), gpu).ok());
-    const int64_t bytes_before = worker.client()->staged().bytes_in;
+    const int64_t bytes_before = worker.client()->Report().bytes_copied_in;
     for (int i = 0; i < 4; ++i) ASSERT_TRUE(worker.NextStep().ok());
-    EXPECT_EQ(worker.client()->staged().bytes_in - bytes_before,
+    EXPECT_EQ(worker.client()->Report().bytes_copied_in - bytes_before,
               4 * kCount * 4);
     const auto spans = worker.client()->Timeline();
     ASSERT_TRUE(spans.ok()) << spans.status();
@@ -389,7 +390,7 @@ TEST_F(GpuClientTest, NanOnAGpuIsNamed) {
     ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
     const auto begun = worker.client()->BeginStep(worker.stream());
     ASSERT_TRUE(begun.ok()) << begun.status();
-    NEREUS_CUDA(cudaMemsetAsync(worker.gradient(0) + 777, 0xff, 4 * 1000,
+    NEREUS_CUDA(cudaMemsetAsync(worker.gradient(0).data() + 777, 0xff, 4 * 1000,
                                 worker.stream()));
     ASSERT_TRUE(worker.client()
                     ->Push(0, begun->step, worker.gradient(0), worker.stream())
@@ -425,12 +426,12 @@ TEST_F(GpuClientTest, InfinityOnAGpuSkipsTheStepForAllWorkers) {
     if (i == 1) gradient[4999] = std::numeric_limits<float>::infinity();
     const DeviceArray<float> on_gpu(gradient);
     NEREUS_TRY(
-        worker.client()->Push(0, begun.step, on_gpu.data(), worker.stream()));
+        worker.client()->Push(0, begun.step, on_gpu.span(), worker.stream()));
     NEREUS_TRY(worker.client()->WaitAll(begun.step, worker.stream()));
-    EXPECT_TRUE(worker.client()->client().Skipped(begun.step));
+    EXPECT_TRUE(worker.client()->Skipped(begun.step));
     EXPECT_EQ(worker.parameters(), before);
     const StepInfo next = NEREUS_TRY(worker.NextStep());
-    EXPECT_FALSE(worker.client()->client().Skipped(next.step));
+    EXPECT_FALSE(worker.client()->Skipped(next.step));
     return worker.client()->Leave(worker.stream());
   });
   for (const absl::Status& status : results) EXPECT_TRUE(status.ok()) << status;
@@ -446,7 +447,7 @@ absl::Status PushLarge(GpuToyWorker& worker, float value, bool leaves) {
   gradient[777] = value;
   const DeviceArray<float> on_gpu(gradient);
   NEREUS_TRY(
-      worker.client()->Push(0, begun.step, on_gpu.data(), worker.stream()));
+      worker.client()->Push(0, begun.step, on_gpu.span(), worker.stream()));
   for (int layer = 2; layer > 0; --layer) {
     NEREUS_TRY(worker.Push(layer, begun));
   }
@@ -498,7 +499,7 @@ TEST_F(GpuClientTest, ProductOnAGpuThatOverflowsEndsTheJob) {
       GpuToyWorker worker(
           {{"fc", LayerKind::kFullyConnected, 64, 128, 64 * 128, 4, true}});
       NEREUS_TRY(worker.Connect(cluster.client_options()));
-      GpuClient& client = *worker.client();
+      Client& client = *worker.client();
       const StepInfo begun = NEREUS_TRY(client.BeginStep(worker.stream()));
       std::vector<float> output_gradient(4 * 64, 1.0f);
       std::vector<float> input(4 * 128, 1.0f);
@@ -506,7 +507,7 @@ TEST_F(GpuClientTest, ProductOnAGpuThatOverflowsEndsTheJob) {
       const DeviceArray<float> on_output(output_gradient);
       const DeviceArray<float> on_input(input);
       NEREUS_TRY(client.PushFactors(0, begun.step,
-                                    {on_output.data(), on_input.data()},
+                                    {on_output.span(), on_input.span()},
                                     worker.gradient(0), worker.stream()));
       NEREUS_TRY(client.WaitAll(begun.step, worker.stream()));
       return client.Leave(worker.stream());
@@ -546,21 +547,26 @@ TEST_F(GpuClientTest, RowsOfTheFirstStepMakeThePlanOfTheSecond) {
     GpuToyWorker& worker = workers[i];
     worker.set_learns_rows(true);
     NEREUS_TRY(worker.Connect(cluster.client_options()));
-    GpuClient& client = *worker.client();
+    Client& client = *worker.client();
     const StepInfo first = NEREUS_TRY(client.BeginStep(worker.stream()));
-    EXPECT_EQ(client.client().factor_rows(0), 0);
+    // Factors that are refused before the client reads them.
+    const auto factors_of = [&](int64_t rows) {
+      const absl::Span<const float> matrix(worker.gradient(0).data(),
+                                           static_cast<size_t>(rows * 100));
+      return Factors{matrix, matrix};
+    };
+    EXPECT_EQ(*client.factor_rows(0), 0);
     const absl::Status early = client.PushFactors(
-        0, first.step, {worker.gradient(0), worker.gradient(0), kRows},
-        worker.gradient(0), worker.stream());
+        0, first.step, factors_of(kRows), worker.gradient(0), worker.stream());
     EXPECT_THAT(std::string(early.message()),
                 HasSubstr("before the job knows their rows"));
     NEREUS_TRY(worker.Push(0, first));
     NEREUS_TRY(client.WaitAll(first.step, worker.stream()));
     const StepInfo second = NEREUS_TRY(client.BeginStep(worker.stream()));
-    EXPECT_EQ(client.client().factor_rows(0), kRows);
-    const absl::Status wrong = client.PushFactors(
-        0, second.step, {worker.gradient(0), worker.gradient(0), kRows - 1},
-        worker.gradient(0), worker.stream());
+    EXPECT_EQ(*client.factor_rows(0), kRows);
+    const absl::Status wrong =
+        client.PushFactors(0, second.step, factors_of(kRows - 1),
+                           worker.gradient(0), worker.stream());
     EXPECT_THAT(std::string(wrong.message()),
                 HasSubstr("the factors have 999 rows, and factors of 1000"));
     NEREUS_TRY(worker.Push(0, second));
@@ -576,12 +582,12 @@ TEST_F(GpuClientTest, WrongMemoryIsNamed) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;
   ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
-  GpuClient& client = *worker.client();
+  Client& client = *worker.client();
   const auto begun = client.BeginStep(worker.stream());
   ASSERT_TRUE(begun.ok()) << begun.status();
   const auto push = [&](int layer, float* gradient) {
     const absl::Status pushed =
-        client.Push(layer, begun->step, gradient, worker.stream());
+        client.Push(layer, begun->step, {gradient, 300 * 700}, worker.stream());
     EXPECT_EQ(pushed.code(), absl::StatusCode::kInvalidArgument) << pushed;
     return std::string(pushed.message());
   };
@@ -589,20 +595,20 @@ TEST_F(GpuClientTest, WrongMemoryIsNamed) {
   EXPECT_THAT(push(0, host.data()), AllOf(HasSubstr("layer conv, gradient"),
                                           HasSubstr("not memory of a GPU")));
   EXPECT_THAT(push(0, nullptr), HasSubstr("layer conv, gradient is null"));
-  EXPECT_THAT(push(0, reinterpret_cast<float*>(
-                          reinterpret_cast<char*>(worker.gradient(0)) + 2)),
-              HasSubstr("not aligned to 4 bytes"));
+  EXPECT_THAT(
+      push(0, reinterpret_cast<float*>(
+                  reinterpret_cast<char*>(worker.gradient(0).data()) + 2)),
+      HasSubstr("not aligned to 4 bytes"));
   float* freed = nullptr;
   NEREUS_CUDA(cudaMalloc(reinterpret_cast<void**>(&freed), 1 << 20));
   NEREUS_CUDA(cudaFree(freed));
   EXPECT_THAT(push(0, freed), HasSubstr("not memory of a GPU"));
-  EXPECT_THAT(push(3, worker.gradient(0)), HasSubstr("no layer 3"));
-  EXPECT_THAT(
-      std::string(client
-                      .PushFactors(0, begun->step, {host.data(), host.data()},
-                                   worker.gradient(0), worker.stream())
-                      .message()),
-      HasSubstr("has no factors"));
+  EXPECT_THAT(push(3, worker.gradient(0).data()), HasSubstr("no layer 3"));
+  EXPECT_THAT(std::string(client
+                              .PushFactors(0, begun->step, {host, host},
+                                           worker.gradient(0), worker.stream())
+                              .message()),
+              HasSubstr("has no factors"));
   // The host client notices some mistakes only after Push has returned. Wait
   // returns these errors.
   ASSERT_TRUE(client.Push(0, 7, worker.gradient(0), worker.stream()).ok());
@@ -614,9 +620,9 @@ TEST_F(GpuClientTest, WrongOptionsAreNamed) {
   LocalCluster cluster(Job(1, 1));
   GpuToyWorker worker;
   const auto connect = [&](const GpuOptions& gpu,
-                           std::vector<GpuLayerBinding> layers) {
-    return GpuClient::Connect(cluster.client_options(), gpu, std::move(layers),
-                              worker.stream())
+                           std::vector<LayerBinding> layers) {
+    return ConnectOnGpu(cluster.client_options(), gpu, std::move(layers),
+                        worker.stream())
         .status();
   };
   GpuOptions gpu;
@@ -633,16 +639,16 @@ TEST_F(GpuClientTest, WrongOptionsAreNamed) {
   EXPECT_THAT(std::string(connect(gpu, worker.Bindings()).message()),
               AllOf(HasSubstr("staging_bytes is 1000"), HasSubstr("needs")));
   std::vector<float> host(300 * 700);
-  std::vector<GpuLayerBinding> layers = worker.Bindings(/*with_state=*/true);
-  layers[0].state = host.data();
+  std::vector<LayerBinding> layers = worker.Bindings(/*with_state=*/true);
+  layers[0].state = absl::MakeSpan(host);
   EXPECT_THAT(
       std::string(connect({}, layers).message()),
       AllOf(HasSubstr("layer conv, state"), HasSubstr("not memory of a GPU")));
-  layers[0].state = nullptr;
+  layers[0].state = {static_cast<float*>(nullptr), host.size()};
   EXPECT_THAT(std::string(connect({}, layers).message()),
               AllOf(HasSubstr("layer conv"), HasSubstr("null")));
   layers = worker.Bindings();
-  layers[0].parameters = host.data();
+  layers[0].parameters = absl::MakeSpan(host);
   EXPECT_THAT(std::string(connect({}, layers).message()),
               AllOf(HasSubstr("layer conv, parameters"),
                     HasSubstr("not memory of a GPU")));
@@ -673,8 +679,9 @@ TEST_F(GpuClientTest, ClientLeavesNoCudaErrorBehind) {
   GpuToyWorker worker;
   ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(worker.NextStep().ok());
-  std::vector<float> host(10);
-  EXPECT_FALSE(worker.client()->Push(0, 5, host.data(), worker.stream()).ok());
+  std::vector<float> host(300 * 700);
+  EXPECT_FALSE(
+      worker.client()->Push(0, 5, absl::MakeSpan(host), worker.stream()).ok());
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 

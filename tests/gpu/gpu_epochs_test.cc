@@ -19,7 +19,7 @@
 #include "common/base/status.h"
 #include "tests/gpu/gpu_toy_worker.h"
 #include "tests/testing/local_cluster.h"
-#include "worker/public/gpu_client.h"
+#include "worker/public/gpu.h"
 
 namespace nereus {
 namespace {

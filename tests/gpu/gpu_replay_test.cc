@@ -1,8 +1,6 @@
 // Workers that replay a model on a GPU, in jobs with real servers, in one
 // process.
 
-#include "worker/replay/gpu_replay.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +16,8 @@
 #include "tests/gpu/device_array.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
-#include "worker/replay/replay.h"
+#include "worker/trainer/gpu_device.h"
+#include "worker/trainer/replay.h"
 #include "worker/trainer/replay_report.h"
 
 namespace nereus {
@@ -75,11 +74,9 @@ class GpuReplayTest : public testing::TestWithParam<JobCase> {
         cluster.RunWorkers(job.workers, [&](int) -> absl::Status {
           ClientOptions client = cluster.client_options();
           client.optimizer = std::nullopt;
-          const auto device =
-              NEREUS_TRY(JoinReplayOnGpu(client, replay.layers, 0));
-          ReplayResult result = NEREUS_TRY(Replay(replay, device.get()));
-          const ReplayReport report = NEREUS_TRY(
-              MakeReplayReport(replay, "cuda:0", std::move(result), *device));
+          const auto device = NEREUS_TRY(MakeGpuDevice(0));
+          const ReplayReport report =
+              NEREUS_TRY(Replay(replay, client, device.get()));
           MutexLock lock(&mu);
           reports.push_back(json::parse(ReplayJson(report)));
           return absl::OkStatus();
@@ -157,9 +154,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(GpuReplayDeviceTest, MissingGpuIsNamed) {
   const char* const why = WhyNoGpu();
   if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
-  ClientOptions client;
-  client.coordinator_address = "localhost:1";
-  const auto device = JoinReplayOnGpu(client, SmallModel(), 77);
+  const auto device = MakeGpuDevice(77);
   EXPECT_TRUE(absl::IsInvalidArgument(device.status())) << device.status();
   EXPECT_THAT(std::string(device.status().message()), HasSubstr("GPU 77"));
 }

@@ -1,4 +1,4 @@
-// Tests what a GpuClient tells about the times of its GPU: GpuClient::Timeline,
+// Tests what a client tells about the times of its GPU: Client::Timeline,
 // and a trace of the job.
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 #include "common/rpc/admin_client.h"
 #include "tests/gpu/gpu_toy_worker.h"
 #include "tests/testing/local_cluster.h"
-#include "worker/public/gpu_client.h"
+#include "worker/public/gpu.h"
 
 namespace nereus {
 namespace {

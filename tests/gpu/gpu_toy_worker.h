@@ -12,7 +12,7 @@
 #include "common/compute/update_rules_cuda.h"
 #include "tests/gpu/device_array.h"
 #include "tests/testing/toy_worker.h"
-#include "worker/public/gpu_client.h"
+#include "worker/public/gpu.h"
 
 namespace nereus {
 
@@ -54,20 +54,18 @@ class GpuToyWorker {
   GpuToyWorker(const GpuToyWorker&) = delete;
   GpuToyWorker& operator=(const GpuToyWorker&) = delete;
 
-  // Returns the layers for GpuClient::Connect. With `with_state`, the velocity
+  // Returns the layers for ConnectOnGpu. With `with_state`, the velocity
   // is the optimizer state of each layer.
-  std::vector<GpuLayerBinding> Bindings(bool with_state = false) const {
-    std::vector<GpuLayerBinding> bindings;
+  std::vector<LayerBinding> Bindings(bool with_state = false) const {
+    std::vector<LayerBinding> bindings;
     for (size_t i = 0; i < layers_.size(); ++i) {
-      GpuLayerBinding& binding = bindings.emplace_back();
+      LayerBinding& binding = bindings.emplace_back();
       binding.spec = layers_[i];
       if (learns_rows_ && layers_[i].has_factors) {
         binding.spec.rows = kRowsNotKnown;
       }
-      binding.parameters = memory_[i].parameters->data();
-      if (!with_state) continue;
-      bindings.back().state = memory_[i].velocity->data();
-      bindings.back().state_arrays = 1;
+      binding.parameters = memory_[i].parameters->span();
+      if (with_state) binding.state = memory_[i].velocity->span();
     }
     return bindings;
   }
@@ -76,8 +74,8 @@ class GpuToyWorker {
   // 0.5.
   absl::Status Connect(const ClientOptions& options, const GpuOptions& gpu = {},
                        bool with_state = false) {
-    client_ = NEREUS_TRY(
-        GpuClient::Connect(options, gpu, Bindings(with_state), stream_));
+    client_ =
+        NEREUS_TRY(ConnectOnGpu(options, gpu, Bindings(with_state), stream_));
     momentum_ = with_state ? 0.5f : 0.0f;
     return absl::OkStatus();
   }
@@ -89,8 +87,7 @@ class GpuToyWorker {
       NEREUS_TRY(Push(i, begun));
     }
     NEREUS_TRY(client_->WaitAll(begun.step, stream_));
-    const Client& client = client_->client();
-    if (!client.traits().updates_parameters || client.Skipped(begun.step)) {
+    if (!client_->traits().updates_parameters || client_->Skipped(begun.step)) {
       return begun;
     }
     for (size_t i = 0; i < layers_.size(); ++i) Update(i);
@@ -161,13 +158,11 @@ class GpuToyWorker {
   absl::Status PushAsItIs(int layer, int64_t step) {
     const Memory& memory = memory_[layer];
     if (!PushesFactors(layer, step)) {
-      return client_->Push(layer, step, memory.gradient->data(), stream_);
+      return client_->Push(layer, step, gradient(layer), stream_);
     }
     return client_->PushFactors(
-        layer, step,
-        {memory.output_gradient->data(), memory.input->data(),
-         learns_rows_ ? layers_[layer].rows : 0},
-        memory.gradient->data(), stream_);
+        layer, step, {memory.output_gradient->span(), memory.input->span()},
+        gradient(layer), stream_);
   }
 
   // Waits for the work on the stream. Returns the parameters.
@@ -183,13 +178,15 @@ class GpuToyWorker {
   // Destroys the client, on the calling thread.
   void Die() { client_.reset(); }
 
-  GpuClient* client() { return client_.get(); }
+  Client* client() { return client_.get(); }
   // Returns the scheme of a layer in the latest plan.
   std::string scheme(int layer) const {
-    return client_->client().Report().layers[layer].scheme;
+    return client_->Report().layers[layer].scheme;
   }
   cudaStream_t stream() const { return stream_; }
-  float* gradient(int layer) const { return memory_[layer].gradient->data(); }
+  absl::Span<float> gradient(int layer) const {
+    return memory_[layer].gradient->span();
+  }
   // Returns the layer's parameters, in device memory.
   float* device_parameters(int layer) const {
     return memory_[layer].parameters->data();
@@ -205,16 +202,16 @@ class GpuToyWorker {
   };
 
   bool PushesFactors(int layer, int64_t step) const {
-    const int rank = client_->client().traits().rank;
+    const int rank = client_->traits().rank;
     return layers_[layer].has_factors &&
-           (!learns_rows_ || client_->client().factor_rows(layer) > 0) &&
+           (!learns_rows_ || *client_->factor_rows(layer) > 0) &&
            !(pushes_dense_ && ToyWorker::PushesDense(rank, step));
   }
 
   // Queues work on the stream that writes the values that ToyWorker would make.
   void Fill(const DeviceArray<float>& array, int64_t count,
             const StepInfo& begun, int salt, float scale) {
-    const int rank = client_->client().traits().rank;
+    const int rank = client_->traits().rank;
     auto* const values = new std::vector<float>(count);
     for (int64_t i = 0; i < count; ++i) {
       (*values)[i] =
@@ -249,7 +246,7 @@ class GpuToyWorker {
   cudaStream_t stream_ = nullptr;
   std::vector<Memory> memory_;
   // Last member, so destroyed first: the client uses the memory above.
-  std::unique_ptr<GpuClient> client_;
+  std::unique_ptr<Client> client_;
 };
 
 }  // namespace nereus

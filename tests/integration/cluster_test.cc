@@ -233,7 +233,7 @@ TEST(ClusterTest, PushAfterTheJobWentBackIsOutOfRange) {
   });
   for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
   HostClient& client = *workers[0].client();
-  ASSERT_TRUE(client.factor_rows(1) > 0);
+  ASSERT_TRUE(*client.factor_rows(1) > 0);
   ASSERT_TRUE(cluster.AwaitStatus(
       [](const JobStatus& status) { return status.checkpoint.round >= 0; }));
   cluster.Replace(1);

@@ -63,7 +63,7 @@ TEST_P(PlanSwitchTest, JoiningWorkersChangeTheRoutesOfLayers) {
     while (i >= 2 && !some_done) absl::SleepFor(absl::Milliseconds(5));
     NEREUS_TRY(worker.Connect(cluster.client_options_on(i)));
     const bool is_last = ++joined == 4;
-    EXPECT_TRUE(i >= 2 || worker.client()->factor_rows(1) > 0);
+    EXPECT_TRUE(i >= 2 || *worker.client()->factor_rows(1) > 0);
     const absl::Time deadline = absl::Now() + kPatience;
     for (int64_t step = 0; step < last_step;) {
       step = NEREUS_TRY(worker.NextStep());

@@ -1,6 +1,6 @@
 // Workers that replay a model, in a job with real servers, in one process.
 
-#include "worker/replay/replay.h"
+#include "worker/trainer/replay.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,6 @@
 #include "common/base/status.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
-#include "worker/replay/host_replay.h"
 #include "worker/trainer/replay_report.h"
 
 namespace nereus {
@@ -33,20 +32,18 @@ ReplayOptions Options(int64_t steps) {
 
 absl::StatusOr<ReplayResult> RunReplay(const ReplayOptions& options,
                                        const ClientOptions& client_options) {
-  const auto device = NEREUS_TRY(JoinReplay(client_options, options.layers));
-  ReplayResult result = NEREUS_TRY(Replay(options, device.get()));
   const ReplayReport report =
-      NEREUS_TRY(MakeReplayReport(options, "cpu", result, *device));
+      NEREUS_TRY(Replay(options, client_options, MakeCpuDevice().get()));
   const auto json = nlohmann::json::parse(ReplayJson(report));
   EXPECT_EQ(json["event"], "replayed");
   EXPECT_EQ(json["device"], "cpu");
   EXPECT_EQ(json["steps"], options.steps);
-  EXPECT_EQ(json["step_seconds"].size(), result.steps.size());
+  EXPECT_EQ(json["step_seconds"].size(), report.result.steps.size());
   EXPECT_EQ(json["layers"].size(), options.layers.size());
   EXPECT_EQ(json["layers"][0]["rounds"], options.steps);
   EXPECT_GT(json["bytes_sent"], 0);
   EXPECT_EQ(json["copies"], nullptr);
-  return result;
+  return report.result;
 }
 
 class ReplayTest : public testing::TestWithParam<Overlap> {};

@@ -73,7 +73,8 @@ absl::Status ToyWorker::Do(const StepInfo& begun) {
   }
   if (!client_->traits().updates_parameters) return absl::OkStatus();
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const absl::Span<const float> mean = client_->Mean(static_cast<int>(i));
+    const absl::Span<const float> mean =
+        NEREUS_TRY(client_->Mean(static_cast<int>(i)));
     for (size_t j = 0; j < parameters_[i].size(); ++j) {
       parameters_[i][j] -= 0.01f * mean[j];
     }

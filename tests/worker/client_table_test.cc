@@ -4,10 +4,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "common/base/status.h"
 
@@ -15,51 +16,56 @@ namespace nereus {
 namespace {
 
 // Client without a job. Counts how often it is destroyed.
-class FakeClient final : public BoundClient {
+class FakeClient final : public Client {
  public:
   explicit FakeClient(std::atomic<int>* destroyed) : destroyed_(*destroyed) {}
   ~FakeClient() override { ++destroyed_; }
 
-  absl::Status AwaitJoined(absl::Duration, CUstream_st*) override {
-    return Done();
-  }
-  absl::StatusOr<StepInfo> BeginStep(absl::Duration, CUstream_st*) override {
+  absl::Status AwaitJoined(absl::Duration, Stream) override { return Done(); }
+  const JobTraits& traits() const override { return traits_; }
+  absl::StatusOr<StepInfo> BeginStep(absl::Duration, Stream) override {
     return StepInfo();
   }
-  absl::Status Push(int, int64_t, float*, int64_t, CUstream_st*) override {
+  absl::Status Push(int, int64_t, absl::Span<float>, Stream) override {
     return Done();
   }
-  absl::Status PushFactors(int, int64_t, const nereus_factors&, float*, int64_t,
-                           CUstream_st*) override {
+  absl::Status PushFactors(int, int64_t, const Factors&, absl::Span<float>,
+                           Stream) override {
     return Done();
   }
-  absl::Status Wait(int, int64_t, absl::Duration, CUstream_st*) override {
+  absl::Status SetFactorRows(absl::Span<const int64_t>) override {
     return Done();
   }
-  absl::Status WaitForward(int, absl::Duration, CUstream_st*) override {
+  absl::StatusOr<int64_t> factor_rows(int) const override { return 0; }
+  absl::Status Wait(int, int64_t, absl::Duration, Stream) override {
     return Done();
   }
-  absl::Status WaitAll(int64_t, absl::Duration, CUstream_st*) override {
+  absl::Status WaitForward(int, absl::Duration, Stream) override {
+    return Done();
+  }
+  absl::Status WaitAll(int64_t, absl::Duration, Stream) override {
     return Done();
   }
   absl::StatusOr<absl::Span<const float>> Mean(int) const override {
     return absl::Span<const float>();
   }
-  absl::StatusOr<int64_t> FactorRows(int) const override { return 0; }
-  absl::Status SetFactorRows(absl::Span<const int64_t>) override {
-    return absl::OkStatus();
-  }
+  bool Skipped(int64_t) const override { return false; }
   absl::Status Checkpoint() override { return Done(); }
-  absl::Status Abort(absl::string_view) override { return Done(); }
-  absl::Status Leave(bool, absl::Duration, CUstream_st*) override {
-    return Done();
+  absl::StatusOr<std::vector<std::string>> Gather(
+      absl::string_view, absl::Duration) const override {
+    return std::vector<std::string>();
   }
-  const Client& client() const override { std::abort(); }
+  ClientReport Report() const override { return {}; }
+  absl::Status Abort(absl::string_view) override { return Done(); }
 
  private:
   static absl::Status Done() { return absl::OkStatus(); }
+  absl::Status LeaveJob(bool, absl::Duration, Stream) override {
+    return Done();
+  }
 
   std::atomic<int>& destroyed_;
+  const JobTraits traits_;
 };
 
 // Found by the thread sanitizer: the threads seldom meet.

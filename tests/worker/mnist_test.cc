@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "common/compute/gemm.h"
-#include "tests/worker/host_training.h"
 #include "worker/trainer/idx_file.h"
 #include "worker/trainer/network.h"
 #include "worker/trainer/standalone_client.h"
@@ -40,8 +39,8 @@ class MnistTest : public testing::Test {
     OptimizerOptions optimizer;
     optimizer.learning_rate = learning_rate;
     optimizer.weight_decay = 0.0005f;
-    absl::StatusOr<std::unique_ptr<Client>> client =
-        StandaloneClient::Create(optimizer, BindLayers(network->get(), &state));
+    absl::StatusOr<std::unique_ptr<Client>> client = StandaloneClient::Create(
+        optimizer, *BindLayers(network->get(), &state));
     EXPECT_TRUE(client.ok()) << client.status();
     TrainerOptions options;
     options.epochs = epochs;

@@ -39,13 +39,14 @@ ReplayReport MakeReport(bool on_gpu) {
     return GpuSpan{kind, 0, step, absl::Milliseconds(begin),
                    absl::Milliseconds(end)};
   };
-  report.gpu =
-      GpuUse{{400, 800},
-             // Nothing is hidden in the first step. In the second step, half of
-             // the copy to the host is, and a quarter of all.
-             {span(Kind::kCompute, 0, 0, 10), span(Kind::kCopyOut, 0, 10, 20),
-              span(Kind::kCompute, 1, 30, 40), span(Kind::kCopyOut, 1, 35, 45),
-              span(Kind::kCopyIn, 1, 45, 55)}};
+  report.bytes_copied_out = 400;
+  report.bytes_copied_in = 800;
+  // Nothing is hidden in the first step. In the second step, half of the copy
+  // to the host is, and a quarter of all.
+  report.timeline = {
+      span(Kind::kCompute, 0, 0, 10), span(Kind::kCopyOut, 0, 10, 20),
+      span(Kind::kCompute, 1, 30, 40), span(Kind::kCopyOut, 1, 35, 45),
+      span(Kind::kCopyIn, 1, 45, 55)};
   return report;
 }
 
@@ -86,7 +87,7 @@ TEST(ReplayReportTest, JsonHasStepsNetworkAndCopies) {
 TEST(ReplayReportTest, NumbersThatDoNotExistAreNull) {
   ReplayReport report = MakeReport(true);
   report.result.steps.clear();
-  report.gpu->timeline.pop_back();
+  report.timeline->pop_back();
   const json parsed = json::parse(ReplayJson(report));
   EXPECT_EQ(parsed["step_seconds_median"], nullptr);
   EXPECT_THAT(parsed["step_seconds"], SizeIs(0));

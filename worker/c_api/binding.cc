@@ -105,12 +105,12 @@ absl::Status ReadOptions(const nereus_client_options& in, Binding& binding) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<GpuLayerBinding> ReadLayer(const std::string& name,
-                                          const nereus_layer& in) {
+absl::StatusOr<LayerBinding> ReadLayer(const std::string& name,
+                                       const nereus_layer& in) {
   constexpr LayerKind kKinds[] = {
       LayerKind::kVector, LayerKind::kFullyConnected, LayerKind::kConvolution,
       LayerKind::kEmbedding};
-  GpuLayerBinding layer;
+  LayerBinding layer;
   NEREUS_TRY(CheckReserved(name, in.reserved));
   if (in.name == nullptr) return InvalidArgumentError(name, ".name is NULL");
   layer.spec.name = in.name;
@@ -123,9 +123,6 @@ absl::StatusOr<GpuLayerBinding> ReadLayer(const std::string& name,
   layer.spec.has_factors =
       NEREUS_TRY(ReadFlag(absl::StrCat(name, ".has_factors"), in.has_factors));
   NEREUS_TRY(ValidateLayer(layer.spec));
-  layer.parameters = in.parameters;
-  layer.state = in.state;
-  layer.state_arrays = in.state_arrays;
   layer.on_host =
       NEREUS_TRY(ReadFlag(absl::StrCat(name, ".on_host"), in.on_host));
   if (in.parameters == nullptr) {
@@ -140,6 +137,9 @@ absl::StatusOr<GpuLayerBinding> ReadLayer(const std::string& name,
                                 ", and ", name, ".state is ",
                                 in.state == nullptr ? "NULL" : "not NULL");
   }
+  const auto count = static_cast<size_t>(in.parameters_count);
+  layer.parameters = {in.parameters, count};
+  layer.state = {in.state, in.state_arrays * count};
   return layer;
 }
 

@@ -2,13 +2,23 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "common/base/status.h"
-#include "worker/c_api/bound_client.h"
 #include "worker/c_api/nereus.h"
+#include "worker/public/client.h"
+#include "worker/public/gpu.h"
 
 namespace nereus {
+
+// Arguments of nereus_client_connect, as the types of the C++ client.
+struct Binding {
+  ClientOptions options;
+  GpuOptions gpu;
+  bool on_gpu = false;  // True: a client of a GPU, with the options `gpu`.
+  std::vector<LayerBinding> layers;
+};
 
 // Sizes in bytes that the structs had in the first nereus.h. These numbers
 // never change.

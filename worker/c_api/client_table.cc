@@ -51,8 +51,7 @@ void ClientEntry::End(const absl::Status& status) {
   --call_count_;
 }
 
-absl::Status ClientEntry::AwaitJoined(absl::Duration timeout,
-                                      CUstream_st* stream) {
+absl::Status ClientEntry::AwaitJoined(absl::Duration timeout, Stream stream) {
   {
     MutexLock lock(&mu_);
     if (has_joined_) return absl::OkStatus();
@@ -70,8 +69,7 @@ absl::Status ClientEntry::AwaitJoined(absl::Duration timeout,
 
 absl::StatusOr<int32_t> ClientEntry::Gather(absl::string_view value,
                                             absl::Duration timeout) {
-  std::vector<std::string> values =
-      NEREUS_TRY(client_->client().Gather(value, timeout));
+  std::vector<std::string> values = NEREUS_TRY(client_->Gather(value, timeout));
   MutexLock lock(&mu_);
   gathered_ = std::move(values);
   return static_cast<int32_t>(gathered_.size());
@@ -88,7 +86,7 @@ absl::StatusOr<std::string> ClientEntry::Gathered(int32_t index) const {
 bool ClientEntry::Close(bool waits) {
   // Destroyed without the lock, when this function returns. If several threads
   // close the client, only one of them gets it.
-  std::unique_ptr<BoundClient> client;
+  std::unique_ptr<Client> client;
   {
     MutexLock lock(&mu_);
     if (!waits && call_count_ > 0) return false;
@@ -111,7 +109,7 @@ ClientTable& ClientTable::Get() {
   return table;
 }
 
-nereus_client* ClientTable::Add(std::unique_ptr<BoundClient> client) {
+nereus_client* ClientTable::Add(std::unique_ptr<Client> client) {
   [[maybe_unused]] static const bool is_watched = [] {
     WatchExit();
     return true;

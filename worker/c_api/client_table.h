@@ -10,8 +10,8 @@
 #include "absl/strings/string_view.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
-#include "worker/c_api/bound_client.h"
 #include "worker/c_api/nereus.h"
+#include "worker/public/client.h"
 
 namespace nereus {
 
@@ -20,7 +20,7 @@ namespace nereus {
 // thread while another thread still waits in a call. Thread-safe.
 class ClientEntry {
  public:
-  explicit ClientEntry(std::unique_ptr<BoundClient> client)
+  explicit ClientEntry(std::unique_ptr<Client> client)
       : client_(std::move(client)) {}
 
   // Begins a call. Each Begin that has returned OK must be followed by one End.
@@ -33,8 +33,8 @@ class ClientEntry {
 
   // Waits until the client has joined the job. REQUIRES: between Begin and End.
   // Errors: kFailedPrecondition, another thread is in AwaitJoined; those of
-  // BoundClient::AwaitJoined.
-  absl::Status AwaitJoined(absl::Duration timeout, CUstream_st* stream)
+  // Client::AwaitJoined.
+  absl::Status AwaitJoined(absl::Duration timeout, Stream stream)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Collects a value from each worker (Client::Gather) and keeps the values.
@@ -56,7 +56,7 @@ class ClientEntry {
   std::string error() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // The client. REQUIRES: between Begin and End.
-  BoundClient& client() { return *client_; }
+  Client& client() { return *client_; }
 
  private:
   // Returns the error that Begin returns; it does not change anything.
@@ -65,7 +65,7 @@ class ClientEntry {
 
   // Null once the client is closed. Changed under mu_ when no call is under
   // way, so calls read it without the lock.
-  std::unique_ptr<BoundClient> client_;
+  std::unique_ptr<Client> client_;
 
   mutable Mutex mu_;
   int call_count_ ABSL_GUARDED_BY(mu_) = 0;  // Calls under way.
@@ -91,8 +91,7 @@ class ClientTable {
   static ClientTable& Get();
 
   // Adds a client. Returns its handle.
-  nereus_client* Add(std::unique_ptr<BoundClient> client)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  nereus_client* Add(std::unique_ptr<Client> client) ABSL_LOCKS_EXCLUDED(mu_);
   // Returns the entry of a handle; null if there is none.
   std::shared_ptr<ClientEntry> Find(nereus_client* handle) const
       ABSL_LOCKS_EXCLUDED(mu_);

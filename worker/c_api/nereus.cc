@@ -1,5 +1,5 @@
 // The functions of nereus.h. Each function checks its arguments. A function
-// with a client then makes one call on the client's BoundClient or ClientEntry.
+// with a client then makes one call on the Client or its ClientEntry.
 // Read Run, OnEntry and OnClient first: every function that can fail goes
 // through one of these three. So no exception leaves a function, and its error
 // is stored for nereus_last_error.
@@ -28,11 +28,11 @@
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "worker/c_api/binding.h"
-#include "worker/c_api/bound_client.h"
 #include "worker/c_api/client_table.h"
 #include "worker/c_api/lobby_table.h"
 #include "worker/c_api/structs.h"
 #include "worker/public/client_report.h"
+#include "worker/public/gpu.h"
 
 // The first header had no `listen`.
 static_assert(offsetof(nereus_client_options, listen) ==
@@ -142,9 +142,8 @@ nereus_code OnEntry(
 }
 
 // Runs the body of a function that takes a client which has joined.
-nereus_code OnClient(
-    nereus_client* handle,
-    absl::FunctionRef<absl::Status(BoundClient&)> body) noexcept {
+nereus_code OnClient(nereus_client* handle,
+                     absl::FunctionRef<absl::Status(Client&)> body) noexcept {
   return OnEntry(handle, /*needs_joined=*/true,
                  [&](ClientEntry& entry) { return body(entry.client()); });
 }
@@ -173,7 +172,7 @@ absl::Duration Timeout(int64_t milliseconds) {
                           : absl::Milliseconds(milliseconds);
 }
 
-CUstream_st* Stream(void* stream) { return static_cast<CUstream_st*>(stream); }
+Stream StreamOf(void* stream) { return static_cast<Stream>(stream); }
 
 absl::Status CheckNotNull(absl::string_view name, const void* pointer) {
   if (pointer != nullptr) return absl::OkStatus();
@@ -188,6 +187,11 @@ absl::Status CheckArray(absl::string_view name, const float* values,
                                 ", must be 0 to ", kLayerParametersMax);
   }
   return length == 0 ? absl::OkStatus() : CheckNotNull(name, values);
+}
+
+template <typename Float>
+absl::Span<Float> SpanOf(Float* values, int64_t length) {
+  return {values, static_cast<size_t>(length)};
 }
 
 // Checks memory of `length` bytes. Empty memory may be NULL.
@@ -370,7 +374,7 @@ void LogCollector::Trim() {
 
 }  // namespace nereus
 
-using nereus::BoundClient;
+using nereus::Client;
 using nereus::ClientEntry;
 using nereus::LobbyEntry;
 
@@ -433,10 +437,11 @@ nereus_code nereus_client_connect(const nereus_client_options* options,
     const nereus::Binding binding =
         NEREUS_TRY(nereus::ReadBinding(options, layers, layer_count));
     nereus::WatchForks();
-    const bool on_gpu = binding.on_gpu;
-    auto joining =
-        NEREUS_TRY(on_gpu ? nereus::JoinOnGpu(binding, nereus::Stream(stream))
-                          : nereus::JoinOnHost(binding));
+    auto joining = NEREUS_TRY(
+        binding.on_gpu
+            ? nereus::JoinOnGpu(binding.options, binding.gpu, binding.layers,
+                                nereus::StreamOf(stream))
+            : Client::Join(binding.options, binding.layers));
     *client = nereus::ClientTable::Get().Add(std::move(joining));
     return absl::OkStatus();
   });
@@ -447,7 +452,7 @@ nereus_code nereus_client_wait_connected(nereus_client* client,
   return nereus::OnEntry(client, /*needs_joined=*/false,
                          [&](ClientEntry& entry) {
                            return entry.AwaitJoined(nereus::Timeout(timeout_ms),
-                                                    nereus::Stream(stream));
+                                                    nereus::StreamOf(stream));
                          });
 }
 
@@ -463,19 +468,18 @@ nereus_code nereus_client_error(nereus_client* client, char* text,
 }
 
 nereus_code nereus_client_traits(nereus_client* client, nereus_traits* traits) {
-  return nereus::OnClient(client, [&](BoundClient& bound) {
-    return nereus::WriteStruct("traits",
-                               nereus::TraitsOf(bound.client().traits()),
+  return nereus::OnClient(client, [&](Client& joined) {
+    return nereus::WriteStruct("traits", nereus::TraitsOf(joined.traits()),
                                nereus::kTraitsBytesMin, traits);
   });
 }
 
 nereus_code nereus_client_begin_step(nereus_client* client, int64_t timeout_ms,
                                      void* stream, nereus_step* step) {
-  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+  return nereus::OnClient(client, [&](Client& joined) -> absl::Status {
     NEREUS_TRY(nereus::CheckStepRoom(step));
-    const nereus::StepInfo info = NEREUS_TRY(
-        bound.BeginStep(nereus::Timeout(timeout_ms), nereus::Stream(stream)));
+    const nereus::StepInfo info = NEREUS_TRY(joined.BeginStep(
+        nereus::Timeout(timeout_ms), nereus::StreamOf(stream)));
     return nereus::WriteStruct("step", nereus::StepOf(info),
                                nereus::kStepBytesMin, step);
   });
@@ -484,9 +488,10 @@ nereus_code nereus_client_begin_step(nereus_client* client, int64_t timeout_ms,
 nereus_code nereus_client_push(nereus_client* client, int32_t layer,
                                int64_t step, float* gradient, int64_t length,
                                void* stream) {
-  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+  return nereus::OnClient(client, [&](Client& joined) -> absl::Status {
     NEREUS_TRY(nereus::CheckArray("gradient", gradient, length));
-    return bound.Push(layer, step, gradient, length, nereus::Stream(stream));
+    return joined.Push(layer, step, nereus::SpanOf(gradient, length),
+                       nereus::StreamOf(stream));
   });
 }
 
@@ -495,7 +500,7 @@ nereus_code nereus_client_push_factors(nereus_client* client, int32_t layer,
                                        const nereus_factors* factors,
                                        float* gradient, int64_t length,
                                        void* stream) {
-  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+  return nereus::OnClient(client, [&](Client& joined) -> absl::Status {
     const nereus_factors read = NEREUS_TRY(
         nereus::ReadStruct("factors", factors, nereus::kFactorsBytesMin));
     NEREUS_TRY(nereus::CheckReserved("factors", read.reserved));
@@ -505,62 +510,66 @@ nereus_code nereus_client_push_factors(nereus_client* client, int32_t layer,
     NEREUS_TRY(
         nereus::CheckArray("factors.input", read.input, read.input_length));
     NEREUS_TRY(nereus::CheckArray("gradient", gradient, length));
-    return bound.PushFactors(layer, step, read, gradient, length,
-                             nereus::Stream(stream));
+    const nereus::Factors pushed = {
+        nereus::SpanOf(read.output_gradient, read.output_gradient_length),
+        nereus::SpanOf(read.input, read.input_length)};
+    return joined.PushFactors(layer, step, pushed,
+                              nereus::SpanOf(gradient, length),
+                              nereus::StreamOf(stream));
   });
 }
 
 nereus_code nereus_client_set_factor_rows(nereus_client* client,
                                           const int64_t* rows, int32_t count) {
-  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+  return nereus::OnClient(client, [&](Client& joined) -> absl::Status {
     NEREUS_TRY(nereus::CheckNotNull("rows", rows));
     if (count < 0) {
       return nereus::InvalidArgumentError("count is ", count,
                                           ", must be the number of layers");
     }
-    return bound.SetFactorRows({rows, static_cast<size_t>(count)});
+    return joined.SetFactorRows({rows, static_cast<size_t>(count)});
   });
 }
 
 nereus_code nereus_client_factor_rows(nereus_client* client, int32_t layer,
                                       int64_t* rows) {
-  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+  return nereus::OnClient(client, [&](Client& joined) -> absl::Status {
     NEREUS_TRY(nereus::CheckNotNull("rows", rows));
-    *rows = NEREUS_TRY(bound.FactorRows(layer));
+    *rows = NEREUS_TRY(joined.factor_rows(layer));
     return absl::OkStatus();
   });
 }
 
 nereus_code nereus_client_wait(nereus_client* client, int32_t layer,
                                int64_t step, int64_t timeout_ms, void* stream) {
-  return nereus::OnClient(client, [&](BoundClient& bound) {
-    return bound.Wait(layer, step, nereus::Timeout(timeout_ms),
-                      nereus::Stream(stream));
+  return nereus::OnClient(client, [&](Client& joined) {
+    return joined.Wait(layer, step, nereus::Timeout(timeout_ms),
+                       nereus::StreamOf(stream));
   });
 }
 
 nereus_code nereus_client_wait_forward(nereus_client* client, int32_t layer,
                                        int64_t timeout_ms, void* stream) {
-  return nereus::OnClient(client, [&](BoundClient& bound) {
-    return bound.WaitForward(layer, nereus::Timeout(timeout_ms),
-                             nereus::Stream(stream));
+  return nereus::OnClient(client, [&](Client& joined) {
+    return joined.WaitForward(layer, nereus::Timeout(timeout_ms),
+                              nereus::StreamOf(stream));
   });
 }
 
 nereus_code nereus_client_wait_all(nereus_client* client, int64_t step,
                                    int64_t timeout_ms, void* stream) {
-  return nereus::OnClient(client, [&](BoundClient& bound) {
-    return bound.WaitAll(step, nereus::Timeout(timeout_ms),
-                         nereus::Stream(stream));
+  return nereus::OnClient(client, [&](Client& joined) {
+    return joined.WaitAll(step, nereus::Timeout(timeout_ms),
+                          nereus::StreamOf(stream));
   });
 }
 
 nereus_code nereus_client_mean(nereus_client* client, int32_t layer,
                                const float** mean, int64_t* length) {
-  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+  return nereus::OnClient(client, [&](Client& joined) -> absl::Status {
     NEREUS_TRY(nereus::CheckNotNull("mean", mean));
     NEREUS_TRY(nereus::CheckNotNull("length", length));
-    const absl::Span<const float> values = NEREUS_TRY(bound.Mean(layer));
+    const absl::Span<const float> values = NEREUS_TRY(joined.Mean(layer));
     *mean = values.data();
     *length = static_cast<int64_t>(values.size());
     return absl::OkStatus();
@@ -569,16 +578,16 @@ nereus_code nereus_client_mean(nereus_client* client, int32_t layer,
 
 nereus_code nereus_client_skipped(nereus_client* client, int64_t step,
                                   int32_t* skipped) {
-  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+  return nereus::OnClient(client, [&](Client& joined) -> absl::Status {
     NEREUS_TRY(nereus::CheckNotNull("skipped", skipped));
-    *skipped = bound.client().Skipped(step) ? 1 : 0;
+    *skipped = joined.Skipped(step) ? 1 : 0;
     return absl::OkStatus();
   });
 }
 
 nereus_code nereus_client_checkpoint(nereus_client* client) {
-  return nereus::OnClient(
-      client, [](BoundClient& bound) { return bound.Checkpoint(); });
+  return nereus::OnClient(client,
+                          [](Client& joined) { return joined.Checkpoint(); });
 }
 
 nereus_code nereus_client_gather(nereus_client* client, const void* value,
@@ -610,34 +619,33 @@ nereus_code nereus_client_gathered(nereus_client* client, int32_t index,
 
 nereus_code nereus_client_report_json(nereus_client* client, char* text,
                                       int64_t capacity, int64_t* length) {
-  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+  return nereus::OnClient(client, [&](Client& joined) -> absl::Status {
     NEREUS_TRY(nereus::CheckRoom(text, capacity, length));
-    nereus::WriteText(nereus::ReportJson(bound.client().Report()), text,
-                      capacity, length);
+    nereus::WriteText(nereus::ReportJson(joined.Report()), text, capacity,
+                      length);
     return absl::OkStatus();
   });
 }
 
 nereus_code nereus_client_abort(nereus_client* client, const char* reason) {
-  return nereus::OnClient(client, [&](BoundClient& bound) -> absl::Status {
+  return nereus::OnClient(client, [&](Client& joined) -> absl::Status {
     NEREUS_TRY(nereus::CheckNotNull("reason", reason));
-    return bound.Abort(reason);
+    return joined.Abort(reason);
   });
 }
 
 nereus_code nereus_client_leave(nereus_client* client, int64_t timeout_ms,
                                 void* stream) {
-  return nereus::OnClient(client, [&](BoundClient& bound) {
-    return bound.Leave(/*early=*/false, nereus::Timeout(timeout_ms),
-                       nereus::Stream(stream));
+  return nereus::OnClient(client, [&](Client& joined) {
+    return joined.Leave(nereus::Timeout(timeout_ms), nereus::StreamOf(stream));
   });
 }
 
 nereus_code nereus_client_leave_early(nereus_client* client, int64_t timeout_ms,
                                       void* stream) {
-  return nereus::OnClient(client, [&](BoundClient& bound) {
-    return bound.Leave(/*early=*/true, nereus::Timeout(timeout_ms),
-                       nereus::Stream(stream));
+  return nereus::OnClient(client, [&](Client& joined) {
+    return joined.LeaveEarly(nereus::Timeout(timeout_ms),
+                             nereus::StreamOf(stream));
   });
 }
 

@@ -238,7 +238,7 @@ NEREUS_API nereus_code nereus_next_log_line(int32_t* level, char* text,
                                             int64_t capacity, int64_t* length);
 
 // ---- A client. `stream` is the CUDA stream (a cudaStream_t) that orders the
-// call with the GPU's work, as in worker/public/gpu_client.h. It is NULL for a
+// call with the GPU's work, as in worker/public/gpu.h. It is NULL for a
 // client of host memory.
 
 // Begins to join a job and returns at once, with the client in *client.

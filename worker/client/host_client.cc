@@ -68,38 +68,38 @@ class HostClientImpl final : public HostClient {
   // Begins to join the job.
   absl::Status Start() { return process_->Join(specs_); }
 
-  absl::Status AwaitJoined(absl::Duration timeout) override;
+  absl::Status AwaitJoined(absl::Duration timeout, Stream) override;
   const JobTraits& traits() const override { return traits_; }
-  using HostClient::BeginStep;
-  absl::StatusOr<StepInfo> BeginStep(absl::Duration timeout) override;
-  absl::Status Push(int layer, int64_t step,
-                    absl::Span<float> gradient) override;
+  absl::StatusOr<StepInfo> BeginStep(absl::Duration timeout, Stream) override;
+  absl::Status Push(int layer, int64_t step, absl::Span<float> gradient,
+                    Stream) override {
+    return PushArriving(layer, step, gradient, nullptr, {});
+  }
   absl::Status PushArriving(int layer, int64_t step, absl::Span<float> gradient,
                             const std::shared_ptr<Arrival>& arrival,
                             absl::Span<float> mean) override;
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
-                           absl::Span<float> gradient) override {
+                           absl::Span<float> gradient, Stream) override {
     return PushArrivingFactors(layer, step, factors, gradient, nullptr);
   }
   absl::Status PushArrivingFactors(
       int layer, int64_t step, const Factors& factors,
       absl::Span<float> gradient,
       const std::shared_ptr<Arrival>& arrival) override;
-  absl::Status Wait(int layer, int64_t step, absl::Duration timeout) override {
+  absl::Status Wait(int layer, int64_t step, absl::Duration timeout,
+                    Stream) override {
     return WaitSince(SteadyNow(), layer, step, timeout);
   }
-  absl::Status WaitForward(int layer, absl::Duration timeout) override;
-  absl::Status WaitAll(int64_t step, absl::Duration timeout) override;
+  absl::Status WaitForward(int layer, absl::Duration timeout, Stream) override;
+  absl::Status WaitAll(int64_t step, absl::Duration timeout, Stream) override;
   absl::Status Hurry(int layer) override;
-  absl::Span<const float> Mean(int layer) const override {
-    return rounds_->Mean(layer);
-  }
+  absl::StatusOr<absl::Span<const float>> Mean(int layer) const override;
   bool Skipped(int64_t step) const override {
     return Ledger(
         [&](const StepLedger& ledger) { return ledger.Skipped(step); });
   }
   absl::Status SetFactorRows(absl::Span<const int64_t> rows) override;
-  int64_t factor_rows(int layer) const override;
+  absl::StatusOr<int64_t> factor_rows(int layer) const override;
   int64_t RowsForFactors(int layer) const override;
   bool takes_bfloat16(int layer) const override;
   absl::Status Checkpoint() override;
@@ -116,7 +116,7 @@ class HostClientImpl final : public HostClient {
   }
 
  private:
-  absl::Status LeaveJob(bool early, absl::Duration timeout) override;
+  absl::Status LeaveJob(bool early, absl::Duration timeout, Stream) override;
   absl::Status CheckLayer(int layer) const {
     return Ledger(
         [&](const StepLedger& ledger) { return ledger.CheckLayer(layer); });
@@ -167,7 +167,8 @@ HostClientImpl::~HostClientImpl() {
   }
 }
 
-absl::Status HostClientImpl::AwaitJoined(absl::Duration timeout) {
+absl::Status HostClientImpl::AwaitJoined(absl::Duration timeout,
+                                         Stream /*stream*/) {
   NEREUS_TRY(AwaitValues(SteadyNow() + timeout));
   const Job& job = process_->job();
   traits_.rank = process_->rank();
@@ -193,7 +194,8 @@ absl::Status HostClientImpl::AwaitValues(absl::Time until) {
   }
 }
 
-absl::StatusOr<StepInfo> HostClientImpl::BeginStep(absl::Duration timeout) {
+absl::StatusOr<StepInfo> HostClientImpl::BeginStep(absl::Duration timeout,
+                                                   Stream /*stream*/) {
   const absl::Time from = SteadyNow();
   const absl::Time until = from + timeout;
   NEREUS_TRY(Ledger([](const StepLedger& ledger) {
@@ -273,11 +275,6 @@ absl::StatusOr<StepLedger::Pushed> HostClientImpl::BeginPush(
   return pushed;
 }
 
-absl::Status HostClientImpl::Push(int layer, int64_t step,
-                                  absl::Span<float> gradient) {
-  return PushArriving(layer, step, gradient, nullptr, {});
-}
-
 absl::Status HostClientImpl::PushArriving(
     int layer, int64_t step, absl::Span<float> gradient,
     const std::shared_ptr<Arrival>& arrival, absl::Span<float> mean) {
@@ -288,7 +285,7 @@ absl::Status HostClientImpl::PushArriving(
   // Checked before the plan is read: if the job has gone back, the new plan may
   // be another one than that of the caller's step.
   NEREUS_TRY(Interruption());
-  const bool by_factors = factor_rows(layer) > 0;
+  const bool by_factors = *factor_rows(layer) > 0;
   if (by_factors) NEREUS_TRY(CheckFitsFrames(spec));
   bool is_fit = true;
   // In other jobs, servers and rings check the values that they add.
@@ -333,11 +330,12 @@ absl::Status HostClientImpl::PushArrivingFactors(
   return absl::OkStatus();
 }
 
-absl::Status HostClientImpl::WaitForward(int layer, absl::Duration timeout) {
+absl::Status HostClientImpl::WaitForward(int layer, absl::Duration timeout,
+                                         Stream stream) {
   NEREUS_TRY(CheckLayer(layer));
   const int64_t step =
       Ledger([&](const StepLedger& ledger) { return ledger.pushed(layer); });
-  return Wait(layer, step, timeout);
+  return Wait(layer, step, timeout, stream);
 }
 
 absl::Status HostClientImpl::Hurry(int layer) {
@@ -376,12 +374,27 @@ absl::Status HostClientImpl::WaitSince(absl::Time from, int layer, int64_t step,
                                process_->DescribeMissing(layer, timeout));
 }
 
-absl::Status HostClientImpl::WaitAll(int64_t step, absl::Duration timeout) {
+absl::Status HostClientImpl::WaitAll(int64_t step, absl::Duration timeout,
+                                     Stream /*stream*/) {
   const absl::Time from = SteadyNow();
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     NEREUS_TRY(WaitSince(from, static_cast<int>(layer), step, timeout));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Span<const float>> HostClientImpl::Mean(int layer) const {
+  NEREUS_TRY(CheckLayer(layer));
+  if (!traits_.updates_parameters) {
+    return FailedPreconditionError(
+        "the job updates the parameters (--optimizer=server), so there is no "
+        "mean gradient for the caller");
+  }
+  const absl::Span<const float> mean = rounds_->Mean(layer);
+  if (!mean.empty()) return mean;
+  return FailedPreconditionError(
+      "layer ", specs_[layer].name,
+      " has no mean gradient: push it, and wait for it, in this step");
 }
 
 absl::Status HostClientImpl::SetFactorRows(absl::Span<const int64_t> rows) {
@@ -392,8 +405,8 @@ absl::Status HostClientImpl::SetFactorRows(absl::Span<const int64_t> rows) {
   return absl::OkStatus();
 }
 
-int64_t HostClientImpl::factor_rows(int layer) const {
-  if (!CheckLayer(layer).ok()) return 0;
+absl::StatusOr<int64_t> HostClientImpl::factor_rows(int layer) const {
+  NEREUS_TRY(CheckLayer(layer));
   const std::shared_ptr<const EpochStart> epoch = process_->epoch();
   const bool is_sent = epoch->job->routes[layer].scheme == Scheme::kFactor;
   return is_sent ? epoch->job->layers[layer].rows : 0;
@@ -458,7 +471,8 @@ absl::StatusOr<std::vector<std::string>> HostClientImpl::Gather(
   return values;
 }
 
-absl::Status HostClientImpl::LeaveJob(bool early, absl::Duration timeout) {
+absl::Status HostClientImpl::LeaveJob(bool early, absl::Duration timeout,
+                                      Stream /*stream*/) {
   const absl::Time from = SteadyNow();
   NEREUS_TRY(failure());
   NEREUS_TRY(Ledger([](const StepLedger& ledger) {

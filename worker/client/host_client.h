@@ -88,10 +88,9 @@ struct HostClientOptions {
   std::function<void(MetricList&)> add_metrics = nullptr;
 };
 
-// Client for layers in host memory, with extra calls and options for code that
-// builds another client on it: GpuClient, and the C interface for other
-// languages. Callers in C++ use Client, which is this class without the extras.
-// Thread-safe.
+// Client for layers in host memory, with extra calls and options for the client
+// of a GPU, which is built on it. Callers use Client, which is this class
+// without the extras. It ignores streams. Thread-safe.
 class HostClient : public Client {
  public:
   // Join the job like Client::Join and Client::Connect, with the same errors.

@@ -34,7 +34,7 @@ absl::Status DoStep(nereus::Client& client, const nereus::StepInfo& step,
 
   // Each worker makes the same update from the same mean, so replicas stay
   // equal.
-  const absl::Span<const float> mean = client.Mean(/*layer=*/0);
+  const absl::Span<const float> mean = NEREUS_TRY(client.Mean(/*layer=*/0));
   for (size_t i = 0; i < line.size(); ++i) {
     velocity[i] = kMomentum * velocity[i] + mean[i];
     line[i] -= kLearningRate * velocity[i];

@@ -84,8 +84,8 @@ DeviceFactors::~DeviceFactors() {
 }
 
 absl::Status DeviceFactors::MultiplyOwn(const LayerSpec& spec,
-                                        const GpuFactors& factors,
-                                        float* gradient, cudaStream_t stream) {
+                                        const Factors& factors, float* gradient,
+                                        cudaStream_t stream) {
   const std::string what =
       absl::StrCat("layer ", spec.name, ", product of factors");
   const DeviceScope scope(stager_.device(), what);
@@ -99,8 +99,8 @@ absl::Status DeviceFactors::MultiplyOwn(const LayerSpec& spec,
   NEREUS_TRY(CublasStatus(
       FactorGradientCuda(own_.get(), spec.rows, spec.m, spec.n,
                          /*bias=*/spec.parameters > spec.m * spec.n,
-                         /*scale=*/1.0f, factors.output_gradient, factors.input,
-                         gradient, stream),
+                         /*scale=*/1.0f, factors.output_gradient.data(),
+                         factors.input.data(), gradient, stream),
       what, "cublasGemmEx"));
   own_done_ = NEREUS_TRY(stager_.Mark(what, stream));
   return absl::OkStatus();

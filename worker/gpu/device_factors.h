@@ -14,7 +14,7 @@
 #include "common/device/stager.h"
 #include "common/plan/layer_spec.h"
 #include "common/protocol/outbox.h"
-#include "worker/public/gpu_client.h"
+#include "worker/public/gpu.h"
 
 namespace nereus {
 
@@ -38,7 +38,7 @@ class DeviceFactors final {
   // Queues the product of this worker's factors of a layer, which have
   // spec.rows rows, on `stream`. `gradient`: device memory, {spec.parameters}.
   // Errors: those of CUDA or cuBLAS, with the layer's name.
-  absl::Status MultiplyOwn(const LayerSpec& spec, const GpuFactors& factors,
+  absl::Status MultiplyOwn(const LayerSpec& spec, const Factors& factors,
                            float* gradient, cudaStream_t stream)
       ABSL_LOCKS_EXCLUDED(own_mu_);
 

@@ -1,5 +1,3 @@
-#include "worker/public/gpu_client.h"
-
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -27,6 +25,7 @@
 #include "worker/gpu/gpu_splitter.h"
 #include "worker/gpu/gpu_timeline.h"
 #include "worker/gpu/push_stager.h"
+#include "worker/public/gpu.h"
 
 // The client of layers on a GPU. A push goes this way:
 //
@@ -49,52 +48,58 @@ namespace {
 // checks whether the client is closed and the job goes on.
 constexpr absl::Duration kLookInterval = absl::Milliseconds(1);
 
-// GpuClient on top of a HostClient.
-class GpuClientImpl final : public GpuClient {
+// Client of layers on a GPU, on top of a HostClient.
+class GpuClient final : public Client {
  public:
-  GpuClientImpl(ClientOptions options, const GpuOptions& gpu,
-                std::vector<GpuLayerBinding> layers)
+  GpuClient(ClientOptions options, const GpuOptions& gpu,
+            std::vector<LayerBinding> layers)
       : options_(std::move(options)),
         gpu_(gpu),
         layers_(std::move(layers)),
         flights_(layers_.size()) {}
-  ~GpuClientImpl() override;
+  ~GpuClient() override;
 
   // Makes all parts, and begins to join the job.
-  absl::Status Start(cudaStream_t stream);
+  absl::Status Start(Stream stream);
 
-  absl::Status AwaitJoined(cudaStream_t stream,
-                           absl::Duration timeout) override;
-  absl::StatusOr<StepInfo> BeginStep(cudaStream_t stream,
-                                     absl::Duration timeout) override;
-  absl::Status Push(int layer, int64_t step, float* gradient,
-                    cudaStream_t stream) override;
-  absl::Status PushFactors(int layer, int64_t step, const GpuFactors& factors,
-                           float* gradient, cudaStream_t stream) override;
-  absl::Status Wait(int layer, int64_t step, cudaStream_t stream,
-                    absl::Duration timeout) override;
-  absl::Status WaitForward(int layer, cudaStream_t stream,
-                           absl::Duration timeout) override;
-  absl::Status WaitAll(int64_t step, cudaStream_t stream,
-                       absl::Duration timeout) override;
-  absl::Status Checkpoint() override { return client_->Checkpoint(); }
-  absl::Status Abort(absl::string_view reason) override {
-    return client_->Abort(reason);
-  }
+  absl::Status AwaitJoined(absl::Duration timeout, Stream stream) override;
+  const JobTraits& traits() const override { return client_->traits(); }
+  absl::StatusOr<StepInfo> BeginStep(absl::Duration timeout,
+                                     Stream stream) override;
+  absl::Status Push(int layer, int64_t step, absl::Span<float> gradient,
+                    Stream stream) override;
+  absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
+                           absl::Span<float> gradient, Stream stream) override;
   absl::Status SetFactorRows(absl::Span<const int64_t> rows) override {
     return client_->SetFactorRows(rows);
   }
-  Staged staged() const override {
-    return {stager_->bytes_out(), stager_->bytes_in()};
+  absl::StatusOr<int64_t> factor_rows(int layer) const override {
+    return client_->factor_rows(layer);
   }
+  absl::Status Wait(int layer, int64_t step, absl::Duration timeout,
+                    Stream stream) override;
+  absl::Status WaitForward(int layer, absl::Duration timeout,
+                           Stream stream) override;
+  absl::Status WaitAll(int64_t step, absl::Duration timeout,
+                       Stream stream) override;
+  absl::StatusOr<absl::Span<const float>> Mean(int layer) const override;
+  bool Skipped(int64_t step) const override { return client_->Skipped(step); }
+  absl::Status Checkpoint() override { return client_->Checkpoint(); }
+  absl::StatusOr<std::vector<std::string>> Gather(
+      absl::string_view value, absl::Duration timeout) const override {
+    return client_->Gather(value, timeout);
+  }
+  ClientReport Report() const override;
   absl::StatusOr<std::vector<GpuSpan>> Timeline() const override {
     return timeline_->Read();
   }
-  const Client& client() const override { return *client_; }
+  absl::Status Abort(absl::string_view reason) override {
+    return client_->Abort(reason);
+  }
 
  private:
-  absl::Status LeaveJob(bool early, cudaStream_t stream,
-                        absl::Duration timeout) override;
+  absl::Status LeaveJob(bool early, absl::Duration timeout,
+                        Stream stream) override;
   std::string NameOf(int layer, absl::string_view what) const {
     return absl::StrCat("layer ", layers_[layer].spec.name, ", ", what);
   }
@@ -102,7 +107,7 @@ class GpuClientImpl final : public GpuClient {
 
   // Makes the mirrors and splitters, and the bindings for the host client. Each
   // mirror copies the parameters as they are at this point of `stream`.
-  absl::StatusOr<std::vector<HostLayerBinding>> Bind(cudaStream_t stream);
+  absl::StatusOr<std::vector<HostLayerBinding>> Bind(Stream stream);
 
   // Makes room in the pool of gradients for the factors of the present plan, if
   // the job has learnt rows. Errors: as CheckStaging.
@@ -111,16 +116,18 @@ class GpuClientImpl final : public GpuClient {
   // Check arguments. CheckGradient also checks that the layer's last push is
   // not open. Errors: kInvalidArgument, and those of Stager::CheckPointer.
   absl::Status CheckLayer(int layer) const;
+  // `length`: number of values that the memory must have.
   absl::Status CheckMemory(int layer, absl::string_view name,
-                           const float* memory) const;
+                           absl::Span<const float> memory,
+                           int64_t length) const;
   absl::Status CheckGradient(int layer, int64_t step,
-                             const float* gradient) const;
+                             absl::Span<const float> gradient) const;
   // Checks a push before it queues work. Errors: kInvalidArgument,
   // kFailedPrecondition, and those of the job.
-  absl::Status CheckPush(int layer, int64_t step, const float* gradient,
-                         cudaStream_t stream) const;
+  absl::Status CheckPush(int layer, int64_t step,
+                         absl::Span<const float> gradient, Stream stream) const;
   // Hands a checked push to the staging thread.
-  absl::Status Queue(GpuPush pushed, cudaStream_t stream);
+  absl::Status Queue(GpuPush pushed, Stream stream);
   // Body of the staging thread: stages pushes until the client is closed.
   void StagePushes();
   // Returns pinned memory for the staging thread, within round_timeout. Errors:
@@ -149,7 +156,7 @@ class GpuClientImpl final : public GpuClient {
 
   const ClientOptions options_;
   const GpuOptions gpu_;
-  const std::vector<GpuLayerBinding> layers_;
+  const std::vector<LayerBinding> layers_;
   // Declared before stager_, so freed after it: its copies use this memory.
   GpuPools pools_;
   // Copies pushes to pinned memory. Once thread_ runs, only it uses this.
@@ -173,28 +180,28 @@ class GpuClientImpl final : public GpuClient {
   std::thread thread_;  // Staging thread.
 };
 
-GpuClientImpl::~GpuClientImpl() {
+GpuClient::~GpuClient() {
   flights_.Stop();
   if (thread_.joinable()) thread_.join();
   // Destroyed first: its threads call OnDone and OnPart, which use the rest.
   client_.reset();
 }
 
-absl::StatusOr<std::vector<HostLayerBinding>> GpuClientImpl::Bind(
-    cudaStream_t stream) {
+absl::StatusOr<std::vector<HostLayerBinding>> GpuClient::Bind(Stream stream) {
   std::vector<HostLayerBinding> bindings;
   constexpr auto kBadBytes = static_cast<int64_t>(sizeof(BadResult));
   const Buffer bad = NEREUS_TRY(pools_.own->Take(
       "results", std::ssize(layers_) * kBadBytes, absl::ZeroDuration()));
-  for (const GpuLayerBinding& layer : layers_) {
+  for (const LayerBinding& layer : layers_) {
     auto mirror = NEREUS_TRY(GpuMirror::Create(
         layer, stager_.get(), pools_.own,
         bad.Slice(std::ssize(bindings) * kBadBytes, kBadBytes), stream));
     std::shared_ptr<GpuSplitter> splitter;
     if (!layer.on_host) {
       splitter = std::make_shared<GpuSplitter>(
-          static_cast<int>(bindings.size()), layer.spec, layer.parameters,
-          stager_.get(), pools_.own.get(), timeline_.get());
+          static_cast<int>(bindings.size()), layer.spec,
+          layer.parameters.data(), stager_.get(), pools_.own.get(),
+          timeline_.get());
     }
     bindings.push_back({{layer.spec, FloatsOf(mirror->parameters()),
                          FloatsOf(mirror->state())},
@@ -205,12 +212,12 @@ absl::StatusOr<std::vector<HostLayerBinding>> GpuClientImpl::Bind(
   return bindings;
 }
 
-absl::Status GpuClientImpl::Start(cudaStream_t stream) {
+absl::Status GpuClient::Start(Stream stream) {
   NEREUS_TRY(CheckGpuLayers(layers_, gpu_));
   stager_ = NEREUS_TRY(Stager::Create(gpu_.device));
   NEREUS_TRY(stager_->CheckNotCaptured("Connect", stream));
   timeline_ = std::make_unique<GpuTimeline>(gpu_.device, gpu_.timeline);
-  if (absl::c_any_of(layers_, [](const GpuLayerBinding& layer) {
+  if (absl::c_any_of(layers_, [](const LayerBinding& layer) {
         return layer.spec.has_factors;
       })) {
     products_ = NEREUS_TRY(DeviceFactors::Create(stager_.get()));
@@ -235,11 +242,10 @@ absl::Status GpuClientImpl::Start(cudaStream_t stream) {
   return absl::OkStatus();
 }
 
-absl::Status GpuClientImpl::AwaitJoined(cudaStream_t stream,
-                                        absl::Duration timeout) {
+absl::Status GpuClient::AwaitJoined(absl::Duration timeout, Stream stream) {
   if (thread_.joinable()) return absl::OkStatus();
   NEREUS_TRY(stager_->CheckNotCaptured("Connect", stream));
-  NEREUS_TRY(client_->AwaitJoined(timeout));
+  NEREUS_TRY(client_->AwaitJoined(timeout, stream));
   traits_ = client_->traits();
   pushes_ = std::make_unique<PushStager>(
       PushStager::Parts{&layers_, stager_.get(), timeline_.get(), look_.get(),
@@ -255,7 +261,7 @@ absl::Status GpuClientImpl::AwaitJoined(cudaStream_t stream,
   return absl::OkStatus();
 }
 
-absl::Status GpuClientImpl::FitPools() {
+absl::Status GpuClient::FitPools() {
   int64_t learnt = 0;
   for (int layer = 0; layer < std::ssize(layers_); ++layer) {
     const LayerSpec& spec = layers_[layer].spec;
@@ -264,7 +270,7 @@ absl::Status GpuClientImpl::FitPools() {
   }
   // Known rows stay as they are, so the sum tells whether rows are new.
   if (fitted_rows_.exchange(learnt) == learnt) return absl::OkStatus();
-  std::vector<GpuLayerBinding> layers = layers_;
+  std::vector<LayerBinding> layers = layers_;
   for (int layer = 0; layer < std::ssize(layers); ++layer) {
     layers[layer].spec.rows = client_->RowsForFactors(layer);
   }
@@ -273,7 +279,7 @@ absl::Status GpuClientImpl::FitPools() {
   return absl::OkStatus();
 }
 
-absl::Status GpuClientImpl::CheckLayer(int layer) const {
+absl::Status GpuClient::CheckLayer(int layer) const {
   if (layer >= 0 && layer < static_cast<int>(layers_.size())) {
     return absl::OkStatus();
   }
@@ -281,12 +287,12 @@ absl::Status GpuClientImpl::CheckLayer(int layer) const {
                               layers_.size(), " layers, numbered from 0");
 }
 
-absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream,
-                                                  absl::Duration timeout) {
+absl::StatusOr<StepInfo> GpuClient::BeginStep(absl::Duration timeout,
+                                              Stream stream) {
   const absl::Time until = SteadyNow() + timeout;
   NEREUS_TRY(stager_->CheckNotCaptured("begin of a step", stream));
   NEREUS_TRY(flights_.AwaitStaged(until));
-  const StepInfo info = NEREUS_TRY(client_->BeginStep(TimeLeft(until)));
+  const StepInfo info = NEREUS_TRY(client_->BeginStep(TimeLeft(until), stream));
   if (info.went_back) flights_.Reset();
   NEREUS_TRY(FitPools());
   for (const auto& mirror : mirrors_) {
@@ -296,35 +302,44 @@ absl::StatusOr<StepInfo> GpuClientImpl::BeginStep(cudaStream_t stream,
   return info;
 }
 
-absl::Status GpuClientImpl::CheckMemory(int layer, absl::string_view name,
-                                        const float* memory) const {
+absl::Status GpuClient::CheckMemory(int layer, absl::string_view name,
+                                    absl::Span<const float> memory,
+                                    int64_t length) const {
+  if (std::ssize(memory) != length) {
+    return InvalidArgumentError("layer ", layers_[layer].spec.name, ": the ",
+                                name, " has ", memory.size(),
+                                " values, must have ", length);
+  }
   const std::string what = NameOf(layer, name);
-  if (!layers_[layer].on_host) return stager_->CheckPointer(what, memory);
-  if (memory != nullptr) return absl::OkStatus();
+  if (!layers_[layer].on_host) {
+    return stager_->CheckPointer(what, memory.data());
+  }
+  if (memory.data() != nullptr) return absl::OkStatus();
   return InvalidArgumentError(what, " is null");
 }
 
-absl::Status GpuClientImpl::CheckGradient(int layer, int64_t step,
-                                          const float* gradient) const {
-  NEREUS_TRY(CheckMemory(layer, "gradient", gradient));
+absl::Status GpuClient::CheckGradient(int layer, int64_t step,
+                                      absl::Span<const float> gradient) const {
+  const LayerSpec& spec = layers_[layer].spec;
+  NEREUS_TRY(CheckMemory(layer, "gradient", gradient, spec.parameters));
   if (!flights_.IsOpen(layer)) return absl::OkStatus();
-  return InvalidArgumentError("layer ", layers_[layer].spec.name, ": step ",
-                              step, " is pushed before the Wait for step ",
+  return InvalidArgumentError("layer ", spec.name, ": step ", step,
+                              " is pushed before the Wait for step ",
                               flights_.LastStep(layer));
 }
 
-absl::Status GpuClientImpl::CheckPush(int layer, int64_t step,
-                                      const float* gradient,
-                                      cudaStream_t stream) const {
+absl::Status GpuClient::CheckPush(int layer, int64_t step,
+                                  absl::Span<const float> gradient,
+                                  Stream stream) const {
   NEREUS_TRY(CheckLayer(layer));
   NEREUS_TRY(client_->Interruption());
   NEREUS_TRY(stager_->CheckNotCaptured(NameOf(layer, "push"), stream));
   return CheckGradient(layer, step, gradient);
 }
 
-absl::Status GpuClientImpl::Queue(GpuPush pushed, cudaStream_t stream) {
+absl::Status GpuClient::Queue(GpuPush pushed, Stream stream) {
   const int layer = pushed.layer;
-  pushed.by_factors = client_->factor_rows(layer) > 0;
+  pushed.by_factors = *client_->factor_rows(layer) > 0;
   timeline_->EndComputing(layer, stream);
   pushed.made = NEREUS_TRY(stager_->Mark(NameOf(layer, "gradient"), stream));
   timeline_->BeginComputing(stream);
@@ -336,38 +351,38 @@ absl::Status GpuClientImpl::Queue(GpuPush pushed, cudaStream_t stream) {
   return absl::OkStatus();
 }
 
-absl::Status GpuClientImpl::Push(int layer, int64_t step, float* gradient,
-                                 cudaStream_t stream) {
+absl::Status GpuClient::Push(int layer, int64_t step,
+                             absl::Span<float> gradient, Stream stream) {
   NEREUS_TRY(CheckPush(layer, step, gradient, stream));
   return Queue({layer, step, gradient, {}, {}}, stream);
 }
 
-absl::Status GpuClientImpl::PushFactors(int layer, int64_t step,
-                                        const GpuFactors& factors,
-                                        float* gradient, cudaStream_t stream) {
+absl::Status GpuClient::PushFactors(int layer, int64_t step,
+                                    const Factors& factors,
+                                    absl::Span<float> gradient, Stream stream) {
   NEREUS_TRY(CheckPush(layer, step, gradient, stream));
   LayerSpec spec = layers_[layer].spec;
-  const int64_t given = factors.rows != 0 ? factors.rows : spec.rows;
   spec.rows = client_->RowsForFactors(layer);
   NEREUS_TRY(CheckTakesFactors(spec));
+  const int64_t given = std::ssize(factors.output_gradient) / spec.m;
   if (given != spec.rows) {
     return InvalidArgumentError("layer ", spec.name, ": the factors have ",
                                 given, " rows, and factors of ", spec.rows,
                                 " rows are taken (factor_rows, after "
                                 "BeginStep)");
   }
-  NEREUS_TRY(CheckMemory(layer, "output gradient", factors.output_gradient));
-  NEREUS_TRY(CheckMemory(layer, "input", factors.input));
+  NEREUS_TRY(CheckMemory(layer, "output gradient", factors.output_gradient,
+                         spec.rows * spec.m));
+  NEREUS_TRY(CheckMemory(layer, "input", factors.input, spec.rows * spec.n));
   // Unless the plan sends the factors, the GPU multiplies them before the push.
-  if (client_->factor_rows(layer) > 0) {
-    const GpuFactors sent{factors.output_gradient, factors.input, given};
-    return Queue({layer, step, gradient, sent, {}}, stream);
+  if (*client_->factor_rows(layer) > 0) {
+    return Queue({layer, step, gradient, factors, {}}, stream);
   }
-  NEREUS_TRY(products_->MultiplyOwn(spec, factors, gradient, stream));
+  NEREUS_TRY(products_->MultiplyOwn(spec, factors, gradient.data(), stream));
   return Queue({layer, step, gradient, {}, {}}, stream);
 }
 
-void GpuClientImpl::StagePushes() {
+void GpuClient::StagePushes() {
   while (const std::optional<GpuPush> push = flights_.Next()) {
     absl::StatusOr<PushStager::Staged> staged = pushes_->Stage(*push);
     absl::Status status = staged.status();
@@ -384,8 +399,8 @@ void GpuClientImpl::StagePushes() {
   }
 }
 
-absl::StatusOr<Buffer> GpuClientImpl::TakePinned(const std::string& what,
-                                                 int64_t bytes) {
+absl::StatusOr<Buffer> GpuClient::TakePinned(const std::string& what,
+                                             int64_t bytes) {
   const absl::Time deadline = SteadyNow() + options_.round_timeout;
   absl::Duration patience = absl::ZeroDuration();
   while (true) {
@@ -402,7 +417,7 @@ absl::StatusOr<Buffer> GpuClientImpl::TakePinned(const std::string& what,
   }
 }
 
-absl::Status GpuClientImpl::HurryAll() {
+absl::Status GpuClient::HurryAll() {
   for (int layer = 0; layer < static_cast<int>(layers_.size()); ++layer) {
     if (!flights_.TakeUnhurried(layer)) continue;
     NEREUS_TRY(client_->Hurry(layer));
@@ -410,7 +425,7 @@ absl::Status GpuClientImpl::HurryAll() {
   return client_->Interruption();
 }
 
-void GpuClientImpl::OnPart(const PartDone& part) {
+void GpuClient::OnPart(const PartDone& part) {
   const auto outcome = flights_.LookAt(part.layer, part.round);
   if (!outcome.has_value()) return;
   const ValueRange range = {part.offset, part.offset + part.count};
@@ -427,14 +442,14 @@ void GpuClientImpl::OnPart(const PartDone& part) {
   if (is_landed) flights_.NoteLanded(part.layer, part.count);
 }
 
-void GpuClientImpl::OnDone(const LayerDone& done, bool fetched) {
+void GpuClient::OnDone(const LayerDone& done, bool fetched) {
   if (fetched) return mirrors_[done.layer]->NoteFetched();
   const auto outcome = flights_.TakeOutcome(done.layer, done.round);
   if (!outcome.has_value()) return;
   flights_.SetLanded(done.layer, Land(done, *outcome));
 }
 
-absl::StatusOr<Stager::Point> GpuClientImpl::Land(
+absl::StatusOr<Stager::Point> GpuClient::Land(
     const LayerDone& done, const GpuFlights::Outcome& outcome) {
   const int layer = done.layer;
   const std::string what = NameOf(layer, "mean gradient");
@@ -466,20 +481,20 @@ absl::StatusOr<Stager::Point> GpuClientImpl::Land(
   return landed;
 }
 
-std::vector<ValueRange> GpuClientImpl::Updated(int layer) const {
+std::vector<ValueRange> GpuClient::Updated(int layer) const {
   if (traits_.sparse && !updates_parameters())
     return splitters_[layer]->Travelled();
   return {{0, layers_[layer].spec.parameters}};
 }
 
-absl::Status GpuClientImpl::Wait(int layer, int64_t step, cudaStream_t stream,
-                                 absl::Duration timeout) {
+absl::Status GpuClient::Wait(int layer, int64_t step, absl::Duration timeout,
+                             Stream stream) {
   const absl::Time until = SteadyNow() + timeout;
   NEREUS_TRY(CheckLayer(layer));
   NEREUS_TRY(stager_->CheckNotCaptured(NameOf(layer, "wait"), stream));
   // If `step` was not pushed, the host client's Wait returns that error.
   NEREUS_TRY(flights_.AwaitHandedOn(layer, step, until));
-  NEREUS_TRY(client_->Wait(layer, step, TimeLeft(until)));
+  NEREUS_TRY(client_->Wait(layer, step, TimeLeft(until), stream));
   timeline_->EndComputing(layer, stream);
   const absl::Status followed =
       flights_.Follow(layer, step, *stager_, NameOf(layer, "outcome"), stream);
@@ -487,24 +502,38 @@ absl::Status GpuClientImpl::Wait(int layer, int64_t step, cudaStream_t stream,
   return followed;
 }
 
-absl::Status GpuClientImpl::WaitForward(int layer, cudaStream_t stream,
-                                        absl::Duration timeout) {
+absl::Status GpuClient::WaitForward(int layer, absl::Duration timeout,
+                                    Stream stream) {
   NEREUS_TRY(CheckLayer(layer));
   const int64_t step = flights_.LastStep(layer);
-  return step < 0 ? client_->WaitForward(layer, timeout)
-                  : Wait(layer, step, stream, timeout);
+  return step < 0 ? client_->WaitForward(layer, timeout, stream)
+                  : Wait(layer, step, timeout, stream);
 }
 
-absl::Status GpuClientImpl::WaitAll(int64_t step, cudaStream_t stream,
-                                    absl::Duration timeout) {
+absl::Status GpuClient::WaitAll(int64_t step, absl::Duration timeout,
+                                Stream stream) {
   const absl::Time until = SteadyNow() + timeout;
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    NEREUS_TRY(Wait(static_cast<int>(layer), step, stream, TimeLeft(until)));
+    NEREUS_TRY(Wait(static_cast<int>(layer), step, TimeLeft(until), stream));
   }
   return absl::OkStatus();
 }
 
-absl::Status GpuClientImpl::CheckResults() {
+absl::StatusOr<absl::Span<const float>> GpuClient::Mean(int layer) const {
+  NEREUS_TRY(CheckLayer(layer));
+  return FailedPreconditionError(
+      "a client of a GPU writes the mean gradient over the pushed gradient, in "
+      "the GPU's memory");
+}
+
+ClientReport GpuClient::Report() const {
+  ClientReport report = client_->Report();
+  report.bytes_copied_out = stager_->bytes_out();
+  report.bytes_copied_in = stager_->bytes_in();
+  return report;
+}
+
+absl::Status GpuClient::CheckResults() {
   constexpr absl::string_view kWhat = "last results";
   const Stager::Point last = NEREUS_TRY(stager_->Mark(kWhat, stager_->in()));
   NEREUS_TRY(stager_->Await(kWhat, last));
@@ -517,11 +546,11 @@ absl::Status GpuClientImpl::CheckResults() {
   return absl::OkStatus();
 }
 
-absl::Status GpuClientImpl::LeaveJob(bool early, cudaStream_t stream,
-                                     absl::Duration timeout) {
+absl::Status GpuClient::LeaveJob(bool early, absl::Duration timeout,
+                                 Stream stream) {
   const absl::Time until = SteadyNow() + timeout;
   for (int layer = 0; layer < std::ssize(layers_); ++layer) {
-    NEREUS_TRY(WaitForward(layer, stream, TimeLeft(until)));
+    NEREUS_TRY(WaitForward(layer, TimeLeft(until), stream));
   }
   NEREUS_TRY(CheckResults());
   // Only in the first call: each Outdate makes readers copy the values again.
@@ -529,28 +558,27 @@ absl::Status GpuClientImpl::LeaveJob(bool early, cudaStream_t stream,
     for (const auto& mirror : mirrors_) NEREUS_TRY(mirror->Outdate(stream));
     flights_.SetLeaving();
   }
-  return early ? client_->LeaveEarly(TimeLeft(until))
-               : client_->Leave(TimeLeft(until));
+  return early ? client_->LeaveEarly(TimeLeft(until), stream)
+               : client_->Leave(TimeLeft(until), stream);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GpuClient>> GpuClient::Join(
+absl::StatusOr<std::unique_ptr<Client>> JoinOnGpu(
     const ClientOptions& options, const GpuOptions& gpu,
-    std::vector<GpuLayerBinding> layers, CUstream_st* stream) {
+    std::vector<LayerBinding> layers, Stream stream) {
   NEREUS_TRY(options.Validate());
   NEREUS_TRY(gpu.Validate());
-  auto client =
-      std::make_unique<GpuClientImpl>(options, gpu, std::move(layers));
+  auto client = std::make_unique<GpuClient>(options, gpu, std::move(layers));
   NEREUS_TRY(client->Start(stream));
   return client;
 }
 
-absl::StatusOr<std::unique_ptr<GpuClient>> GpuClient::Connect(
+absl::StatusOr<std::unique_ptr<Client>> ConnectOnGpu(
     const ClientOptions& options, const GpuOptions& gpu,
-    std::vector<GpuLayerBinding> layers, CUstream_st* stream) {
-  auto client = NEREUS_TRY(Join(options, gpu, std::move(layers), stream));
-  NEREUS_TRY(client->AwaitJoined(stream, absl::InfiniteDuration()));
+    std::vector<LayerBinding> layers, Stream stream) {
+  auto client = NEREUS_TRY(JoinOnGpu(options, gpu, std::move(layers), stream));
+  NEREUS_TRY(client->AwaitJoined(absl::InfiniteDuration(), stream));
   return client;
 }
 

@@ -52,7 +52,7 @@ void GpuFlights::Add(GpuPush push) {
   Flight& flight = flights_[push.layer];
   flight = Flight();
   flight.step = push.step;
-  flight.gradient = push.gradient;
+  flight.gradient = push.gradient.data();
   flight.by_factors = push.by_factors;
   queue_.push_back(std::move(push));
 }

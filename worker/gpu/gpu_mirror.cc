@@ -26,7 +26,7 @@ constexpr int64_t kFloatBytes = sizeof(float);
 
 }  // namespace
 
-GpuMirror::GpuMirror(GpuLayerBinding layer, Stager* stager,
+GpuMirror::GpuMirror(LayerBinding layer, Stager* stager,
                      std::shared_ptr<PinnedPool> pool, Buffer bad)
     : layer_(std::move(layer)),
       what_(absl::StrCat("layer ", layer_.spec.name, ", parameters")),
@@ -37,26 +37,28 @@ GpuMirror::GpuMirror(GpuLayerBinding layer, Stager* stager,
 }
 
 absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
-    GpuLayerBinding layer, Stager* stager, std::shared_ptr<PinnedPool> pool,
+    LayerBinding layer, Stager* stager, std::shared_ptr<PinnedPool> pool,
     Buffer bad, cudaStream_t stream) {
   auto mirror = std::shared_ptr<GpuMirror>(
       new GpuMirror(std::move(layer), stager, std::move(pool), std::move(bad)));
-  const GpuLayerBinding& bound = mirror->layer_;
+  const LayerBinding& bound = mirror->layer_;
   const int64_t bytes = bound.spec.parameters * kFloatBytes;
-  const int64_t state_bytes = bytes * bound.state_arrays;
-  const bool is_null = bound.parameters == nullptr ||
-                       (bound.state_arrays > 0 && bound.state == nullptr);
+  const int64_t state_bytes = std::ssize(bound.state) * kFloatBytes;
+  float* const state = bound.state.data();
+  float* const values = bound.parameters.data();
+  const bool is_null =
+      values == nullptr || (state_bytes > 0 && state == nullptr);
   if (is_null) {
     return InvalidArgumentError("layer ", bound.spec.name,
                                 ", parameters or state: null");
   }
-  if (bound.state_arrays > 0 && !bound.on_host) {
+  if (state_bytes > 0 && !bound.on_host) {
     NEREUS_TRY(stager->CheckPointer(
-        absl::StrCat("layer ", bound.spec.name, ", state"), bound.state));
+        absl::StrCat("layer ", bound.spec.name, ", state"), state));
   }
   if (bound.on_host) {
-    mirror->parameters_ = Buffer::View(bound.parameters, bytes);
-    mirror->callers_state_ = Buffer::View(bound.state, state_bytes);
+    mirror->parameters_ = Buffer::View(values, bytes);
+    mirror->callers_state_ = Buffer::View(state, state_bytes);
     return mirror;
   }
   mirror->parameters_ = NEREUS_TRY(
@@ -67,12 +69,11 @@ absl::StatusOr<std::shared_ptr<GpuMirror>> GpuMirror::Create(
   mirror->callers_state_ = mirror->Allocate(state_bytes);
   {
     MutexLock lock(&mirror->mu_);
-    mirror->state_ = {mirror->callers_state_, bound.state, {}};
+    mirror->state_ = {mirror->callers_state_, state, {}};
   }
   const Stager::Point now = NEREUS_TRY(stager->Mark(mirror->what_, stream));
-  const auto parameters = NEREUS_TRY(
-      stager->CopyOut(mirror->what_, bound.parameters, mirror->parameters_, now,
-                      stager->side_stream()));
+  const auto parameters = NEREUS_TRY(stager->CopyOut(
+      mirror->what_, values, mirror->parameters_, now, stager->side_stream()));
   NEREUS_TRY(parameters->Await(bytes));
   return mirror;
 }
@@ -115,8 +116,9 @@ absl::Status GpuMirror::Await(int64_t) {
     // not include the values of that call.
     NEREUS_TRY(stager_->Follow(what_, stager_->side_stream(), updated_));
   }
-  const auto parameters = NEREUS_TRY(stager_->CopyOut(
-      what_, layer_.parameters, parameters_, {}, stager_->side_stream()));
+  const auto parameters =
+      NEREUS_TRY(stager_->CopyOut(what_, layer_.parameters.data(), parameters_,
+                                  {}, stager_->side_stream()));
   const auto state_copy = NEREUS_TRY(stager_->CopyOut(
       what_, state.on_device, state.on_host, {}, stager_->side_stream()));
   NEREUS_TRY(parameters->Await(parameters_.bytes()));
@@ -156,8 +158,8 @@ absl::StatusOr<Stager::Point> GpuMirror::CopyBack(const State& state,
   NEREUS_TRY(stager_->CopyIn(what_, state.on_host, state.on_device, now));
   // This point also follows the copy of the state, which is queued before on
   // the same stream.
-  const Stager::Point there =
-      NEREUS_TRY(stager_->CopyIn(what_, parameters_, layer_.parameters, now));
+  const Stager::Point there = NEREUS_TRY(
+      stager_->CopyIn(what_, parameters_, layer_.parameters.data(), now));
   NEREUS_TRY(stager_->Follow(what_, stream, there));
   return there;
 }
@@ -237,7 +239,7 @@ absl::Status GpuMirror::Update(const UpdateParameters& update,
 absl::Status GpuMirror::Apply(const UpdateParameters& update, int64_t at,
                               const float* gradient) {
   const int64_t count = update.parameters.float_count();
-  float* const parameters = layer_.parameters + at;
+  float* const parameters = layer_.parameters.data() + at;
   float* const first = state_.on_device + at;
   float* const second = first + layer_.spec.parameters;
   const cudaStream_t stream = stager_->in();
@@ -266,9 +268,9 @@ absl::StatusOr<Buffer> GpuMirror::Sample(const SampledElements& sampled,
                                          const Buffer& place) {
   MutexLock lock(&mu_);
   auto copy = NEREUS_TRY(stager_->CopyRunsOut(
-      what_, layer_.parameters + sampled.first, sampled.length * kFloatBytes,
-      sampled.stride * kFloatBytes, sampled.runs, place, updated_,
-      stager_->in()));
+      what_, layer_.parameters.data() + sampled.first,
+      sampled.length * kFloatBytes, sampled.stride * kFloatBytes, sampled.runs,
+      place, updated_, stager_->in()));
   return Buffer::Borrow(
       place.data(), place.bytes(), [place] {}, std::move(copy));
 }
@@ -280,7 +282,8 @@ bool GpuMirror::LandPart(ValueRange part) {
     MutexLock lock(&mu_);
     if (is_outdated_ || is_behind_) return false;
   }
-  return stager_->CopyIn(what_, parameters_, {&part, 1}, layer_.parameters, {})
+  return stager_
+      ->CopyIn(what_, parameters_, {&part, 1}, layer_.parameters.data(), {})
       .ok();
 }
 
@@ -294,8 +297,8 @@ absl::StatusOr<Stager::Point> GpuMirror::Land(
   }
   // The copy need not wait for the caller's stream: the caller has queued all
   // its reads of the parameters before it pushed the layer.
-  const Stager::Point there = NEREUS_TRY(
-      stager_->CopyIn(what_, parameters_, changed, layer_.parameters, {}));
+  const Stager::Point there = NEREUS_TRY(stager_->CopyIn(
+      what_, parameters_, changed, layer_.parameters.data(), {}));
   MutexLock lock(&mu_);
   read_ = there;
   is_behind_ = false;

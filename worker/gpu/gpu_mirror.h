@@ -18,7 +18,7 @@
 #include "common/tensor/buffer.h"
 #include "common/tensor/device_layer.h"
 #include "common/tensor/value_range.h"
-#include "worker/public/gpu_client.h"
+#include "worker/public/gpu.h"
 
 namespace nereus {
 
@@ -41,7 +41,7 @@ class GpuMirror final : public DeviceLayer,
   // kInvalidArgument, the layer's parameters or state are null; those of
   // Stager::CheckPointer, Stager::CopyOut and PinnedPool::Take.
   static absl::StatusOr<std::shared_ptr<GpuMirror>> Create(
-      GpuLayerBinding layer, Stager* stager, std::shared_ptr<PinnedPool> pool,
+      LayerBinding layer, Stager* stager, std::shared_ptr<PinnedPool> pool,
       Buffer bad, cudaStream_t stream);
 
   bool is_on_host() const { return layer_.on_host; }
@@ -122,7 +122,7 @@ class GpuMirror final : public DeviceLayer,
     absl::Status error;          // Error of MakeState.
   };
 
-  GpuMirror(GpuLayerBinding layer, Stager* stager,
+  GpuMirror(LayerBinding layer, Stager* stager,
             std::shared_ptr<PinnedPool> pool, Buffer bad);
 
   // Returns where kernels note values of `check`; null without a check.
@@ -141,7 +141,7 @@ class GpuMirror final : public DeviceLayer,
                      const float* gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Memory of the layer, on the GPU or the host.
-  const GpuLayerBinding layer_;
+  const LayerBinding layer_;
   const std::string what_;                  // Name for messages.
   Stager* const stager_;                    // Not owned.
   const std::shared_ptr<PinnedPool> pool_;  // Memory of the host copies.

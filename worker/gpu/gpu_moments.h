@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "worker/public/gpu_client.h"
+#include "worker/public/client_report.h"
 
 namespace nereus {
 

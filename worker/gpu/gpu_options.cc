@@ -1,5 +1,5 @@
 #include "common/base/status.h"
-#include "worker/public/gpu_client.h"
+#include "worker/public/gpu.h"
 
 namespace nereus {
 

@@ -30,17 +30,15 @@ constexpr int64_t kSlabsMax = 3;
 
 }  // namespace
 
-absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
+absl::Status CheckGpuLayers(const std::vector<LayerBinding>& layers,
                             const GpuOptions& options) {
-  std::vector<LayerSpec> specs;
-  for (const GpuLayerBinding& layer : layers) specs.push_back(layer.spec);
-  NEREUS_TRY(ValidateLayers(specs));
-  NEREUS_TRY(CheckNoneIsLost(specs));
-  for (const GpuLayerBinding& layer : layers) {
-    if (layer.state_arrays < 0 || layer.state_arrays > kStateArraysMax) {
-      return InvalidArgumentError(
-          "layer ", layer.spec.name, " has ", layer.state_arrays,
-          " arrays of state, must be in [0, ", kStateArraysMax, "]");
+  NEREUS_TRY(CheckedSpecsIn(layers).status());
+  for (const LayerBinding& layer : layers) {
+    const int64_t arrays = std::ssize(layer.state) / layer.spec.parameters;
+    if (arrays > kStateArraysMax) {
+      return InvalidArgumentError("layer ", layer.spec.name, " has ", arrays,
+                                  " arrays of state, must be in [0, ",
+                                  kStateArraysMax, "]");
     }
     if (!layer.on_host || !layer.spec.has_factors) continue;
     return InvalidArgumentError(
@@ -51,11 +49,11 @@ absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
   return CheckStaging(layers, options);
 }
 
-absl::Status CheckStaging(const std::vector<GpuLayerBinding>& layers,
+absl::Status CheckStaging(const std::vector<LayerBinding>& layers,
                           const GpuOptions& options) {
   // Largest number of pinned bytes that one push of a layer needs.
   int64_t largest = 0;
-  for (const GpuLayerBinding& layer : layers) {
+  for (const LayerBinding& layer : layers) {
     // A layer on the host needs no pinned memory.
     if (layer.on_host) continue;
     largest = std::max(largest, PushStager::PinnedBytesOf(layer.spec));
@@ -68,13 +66,13 @@ absl::Status CheckStaging(const std::vector<GpuLayerBinding>& layers,
   return absl::OkStatus();
 }
 
-GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
+GpuPools MakeGpuPools(const std::vector<LayerBinding>& layers,
                       const GpuOptions& options) {
   int64_t own = PinnedPool::RoundedUp(DeviceLook::kPinnedBytes) +
                 kSlabsMax * PinnedPool::RoundedUp(GpuAccelerator::kSlabBytes) +
                 PinnedPool::RoundedUp(std::ssize(layers) *
                                       static_cast<int64_t>(sizeof(BadResult)));
-  for (const GpuLayerBinding& layer : layers) {
+  for (const LayerBinding& layer : layers) {
     if (layer.on_host) continue;
     own += kCopiesMax *
                PinnedPool::RoundedUp(layer.spec.parameters * kFloatBytes) +
@@ -87,18 +85,18 @@ GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
           PinnedPool::Create(options.device, own)};
 }
 
-int64_t GradientBytesOf(const std::vector<GpuLayerBinding>& layers,
+int64_t GradientBytesOf(const std::vector<LayerBinding>& layers,
                         const GpuOptions& options) {
   if (options.staging_bytes > 0) return options.staging_bytes;
   int64_t gradients = 0;
-  for (const GpuLayerBinding& layer : layers) {
+  for (const LayerBinding& layer : layers) {
     if (layer.on_host) continue;
     gradients += PushStager::PinnedBytesOf(layer.spec);
   }
   return gradients;
 }
 
-absl::Status PinAhead(const std::vector<GpuLayerBinding>& layers,
+absl::Status PinAhead(const std::vector<LayerBinding>& layers,
                       const PushStager& pushes, PinnedPool& gradients) {
   std::vector<Buffer> pinned;  // Goes back to the pool at the end.
   for (int layer = 0; layer < static_cast<int>(layers.size()); ++layer) {

@@ -6,18 +6,18 @@
 #include "common/base/status.h"
 #include "common/device/pinned_pool.h"
 #include "worker/gpu/push_stager.h"
-#include "worker/public/gpu_client.h"
+#include "worker/public/gpu.h"
 
 namespace nereus {
 
 // Returns OK if a client with these options can train a model of these layers.
 // The rows of a layer may be unknown: CheckStaging is then called again when
 // the job knows them. Errors: kInvalidArgument, with the layer and the value.
-absl::Status CheckGpuLayers(const std::vector<GpuLayerBinding>& layers,
+absl::Status CheckGpuLayers(const std::vector<LayerBinding>& layers,
                             const GpuOptions& options);
 // Checks that GpuOptions::staging_bytes suffices for the push of each layer.
 // Errors: kInvalidArgument, with the numbers.
-absl::Status CheckStaging(const std::vector<GpuLayerBinding>& layers,
+absl::Status CheckStaging(const std::vector<LayerBinding>& layers,
                           const GpuOptions& options);
 
 // Pinned host memory of one GPU client.
@@ -30,17 +30,17 @@ struct GpuPools {
   std::shared_ptr<PinnedPool> own;
 };
 // Returns pools that have room for `layers`. Pins no memory yet.
-GpuPools MakeGpuPools(const std::vector<GpuLayerBinding>& layers,
+GpuPools MakeGpuPools(const std::vector<LayerBinding>& layers,
                       const GpuOptions& options);
 // Returns the number of bytes that the pool GpuPools::gradients may pin for
 // `layers`.
-int64_t GradientBytesOf(const std::vector<GpuLayerBinding>& layers,
+int64_t GradientBytesOf(const std::vector<LayerBinding>& layers,
                         const GpuOptions& options);
 
 // Pins the memory that the pushes of a step need, as far as the pool allows.
 // Called before the first step: pinning in that step would delay its pushes,
 // and could wait for the whole GPU.
-absl::Status PinAhead(const std::vector<GpuLayerBinding>& layers,
+absl::Status PinAhead(const std::vector<LayerBinding>& layers,
                       const PushStager& pushes, PinnedPool& gradients);
 
 }  // namespace nereus

@@ -14,7 +14,7 @@
 #include "common/trace/span_source.h"
 #include "worker/gpu/gpu_copy_metric.h"
 #include "worker/gpu/gpu_moments.h"
-#include "worker/public/gpu_client.h"
+#include "worker/public/client_report.h"
 
 namespace nereus {
 

@@ -48,7 +48,7 @@ int64_t PushStager::PinnedBytesOf(const LayerSpec& spec) {
 
 int64_t PushStager::PinnedBytesOf(int layer) const {
   const LayerSpec& spec = (*parts_.layers)[layer].spec;
-  const int64_t rows = parts_.client->factor_rows(layer);
+  const int64_t rows = *parts_.client->factor_rows(layer);
   if (rows > 0) {
     return PinnedPool::RoundedUp(rows * spec.m * kFloatBytes) +
            rows * spec.n * kFloatBytes;
@@ -66,12 +66,7 @@ std::string PushStager::NameOf(const GpuPush& push,
 
 absl::StatusOr<PushStager::Staged> PushStager::Stage(const GpuPush& push) {
   if ((*parts_.layers)[push.layer].on_host) return StageHost(push);
-  return push.factors.input == nullptr ? StageGradient(push)
-                                       : StageFactors(push);
-}
-
-absl::Span<float> PushStager::GradientOf(const GpuPush& push) const {
-  return {push.gradient, static_cast<size_t>(SpecOf(push).parameters)};
+  return push.factors.input.empty() ? StageGradient(push) : StageFactors(push);
 }
 
 absl::StatusOr<PushStager::Staged> PushStager::StageHost(const GpuPush& push) {
@@ -79,7 +74,7 @@ absl::StatusOr<PushStager::Staged> PushStager::StageHost(const GpuPush& push) {
   HostClient* const client = parts_.client;
   const int layer = push.layer;
   const int64_t step = push.step;
-  return Staged{{}, [client, layer, step, gradient = GradientOf(push)] {
+  return Staged{{}, [client, layer, step, gradient = push.gradient] {
                   return client->Push(layer, step, gradient);
                 }};
 }
@@ -93,11 +88,11 @@ absl::StatusOr<Buffer> PushStager::CopyHalves(const GpuPush& push,
     rounded = NEREUS_TRY(
         DeviceMemory::Allocate(stager->device(), what, memory.bytes()));
   }
-  NEREUS_TRY(stager->CheckPointer(what, push.gradient));
+  NEREUS_TRY(stager->CheckPointer(what, push.gradient.data()));
   const DeviceScope scope(stager->device(), what);
   NEREUS_TRY(scope.status());
   NEREUS_TRY(CudaStatus(
-      ToBfloat16Cuda(push.gradient, SpecOf(push).parameters,
+      ToBfloat16Cuda(push.gradient.data(), SpecOf(push).parameters,
                      static_cast<uint16_t*>(rounded.data()), stager->out()),
       what, "ToBfloat16Cuda"));
   auto copy = NEREUS_TRY(
@@ -119,7 +114,7 @@ absl::Status PushStager::CopyOut(const GpuPush& push, const Buffer& halves,
     gradient.SetHalves(copied);
   } else {
     auto copy = NEREUS_TRY(
-        stager->CopyOut(what, push.gradient, copied, {}, stager->out()));
+        stager->CopyOut(what, push.gradient.data(), copied, {}, stager->out()));
     copied = Buffer::Borrow(
         copied.data(), copied.bytes(), [copied] {}, copy);
     gradient.SetCopy(std::move(copy));
@@ -151,7 +146,7 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
   auto gradient = std::make_shared<DeviceGradient>(
       what, parts_.stager,
       job.sparse || job.may_skip || push.by_factors ? parts_.look : nullptr,
-      push.gradient, values);
+      push.gradient.data(), values);
   if (job.sparse) {
     // Waits on this thread. If a stream waited instead, all later work on that
     // stream would wait, too.
@@ -165,7 +160,7 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
   if (push.by_factors) NEREUS_TRY(gradient->Await(bytes));
   // The product of the other workers' factors is made in device memory.
   const absl::Span<float> mean =
-      push.by_factors ? GradientOf(push) : absl::Span<float>();
+      push.by_factors ? push.gradient : absl::Span<float>();
   return Staged{values, [client, layer, step, values, mean,
                          gradient = std::move(gradient)] {
                   return client->PushArriving(layer, step, FloatsOf(values),
@@ -177,9 +172,10 @@ absl::StatusOr<PushStager::Staged> PushStager::StageGradient(
 // small next to the gradient.
 absl::StatusOr<PushStager::Staged> PushStager::StageFactors(
     const GpuPush& push) {
-  const LayerSpec& spec = SpecOf(push);
-  const int64_t output_bytes = push.factors.rows * spec.m * kFloatBytes;
-  const int64_t input_bytes = push.factors.rows * spec.n * kFloatBytes;
+  const Factors& factors = push.factors;
+  const int64_t output_bytes =
+      std::ssize(factors.output_gradient) * kFloatBytes;
+  const int64_t input_bytes = std::ssize(factors.input) * kFloatBytes;
   const int64_t input_at = PinnedPool::RoundedUp(output_bytes);
   const Buffer memory =
       NEREUS_TRY(take_pinned_(NameOf(push, "factors"), input_at + input_bytes));
@@ -187,17 +183,17 @@ absl::StatusOr<PushStager::Staged> PushStager::StageFactors(
   const Buffer input = memory.Slice(input_at, input_bytes);
   Stager* const stager = parts_.stager;
   const auto output_copy = NEREUS_TRY(stager->CopyOut(
-      NameOf(push, "output gradient"), push.factors.output_gradient, output,
+      NameOf(push, "output gradient"), factors.output_gradient.data(), output,
       push.made, stager->out()));
   const auto input_copy =
-      NEREUS_TRY(stager->CopyOut(NameOf(push, "input"), push.factors.input,
+      NEREUS_TRY(stager->CopyOut(NameOf(push, "input"), factors.input.data(),
                                  input, push.made, stager->out()));
   NEREUS_TRY(output_copy->Await(output_bytes));
   NEREUS_TRY(input_copy->Await(input_bytes));
   // The product stays in device memory: no code on the host reads or writes it.
   return Staged{{},
                 [client = parts_.client, layer = push.layer, step = push.step,
-                 output, input, memory, product = GradientOf(push)] {
+                 output, input, memory, product = push.gradient] {
                   return client->PushArrivingFactors(
                       layer, step, {FloatsOf(output), FloatsOf(input)}, product,
                       std::make_shared<FinishedArrival>(memory));

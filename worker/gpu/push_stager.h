@@ -19,7 +19,7 @@
 #include "worker/gpu/device_look.h"
 #include "worker/gpu/gpu_splitter.h"
 #include "worker/gpu/gpu_timeline.h"
-#include "worker/public/gpu_client.h"
+#include "worker/public/gpu.h"
 
 namespace nereus {
 
@@ -34,11 +34,10 @@ struct GpuPush {
   int64_t step = 0;
   // Gradient; for a push of factors, the memory for the mean gradient. Device
   // memory, or host memory if the layer is on the host.
-  float* gradient = nullptr;
-  // Factors of the layer. Factors to send. Null pointers: the gradient is sent;
-  // the client has multiplied the factors already, if the caller pushed
-  // factors.
-  GpuFactors factors;
+  absl::Span<float> gradient;
+  // Factors to send. Empty: send `gradient` instead (the client multiplies
+  // pushed factors first).
+  Factors factors;
   // Point of the caller's stream at which the pushed values are computed.
   Stager::Point made;
   // True if the mean is made of factors: those above, or those of other workers
@@ -52,7 +51,7 @@ class PushStager {
  public:
   // Parts of the GPU client. Not owned; must outlive this.
   struct Parts {
-    const std::vector<GpuLayerBinding>* layers = nullptr;
+    const std::vector<LayerBinding>* layers = nullptr;
     Stager* stager = nullptr;
     GpuTimeline* timeline = nullptr;
     DeviceLook* look = nullptr;    // Searches gradients for NaNs.
@@ -94,8 +93,6 @@ class PushStager {
   }
   // Returns the subject of messages about a push.
   std::string NameOf(const GpuPush& push, absl::string_view what) const;
-  // Returns the memory of the gradient.
-  absl::Span<float> GradientOf(const GpuPush& push) const;
   // Stage for a layer on the host, for a gradient on the GPU, and for factors.
   absl::StatusOr<Staged> StageHost(const GpuPush& push);
   absl::StatusOr<Staged> StageGradient(const GpuPush& push);

@@ -2,7 +2,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "worker/public/gpu_client.h"
+#include "worker/public/client_report.h"
 
 namespace nereus {
 

@@ -14,16 +14,22 @@
 #include "worker/public/client_options.h"
 #include "worker/public/client_report.h"
 
+struct CUstream_st;  // CUDA's stream: a cudaStream_t is a pointer to it.
+
 namespace nereus {
 
+// Stream of a GPU: a cudaStream_t. Null where all layers are in host memory.
+using Stream = CUstream_st*;
+
 // Binds one layer of the caller's model to the memory that holds the layer's
-// parameters.
+// parameters: host memory or, with a client of a GPU (worker/public/gpu.h),
+// memory of that GPU.
 struct LayerBinding {
   LayerSpec spec;
 
-  // Parameters of the layer: float32, shape {spec.parameters}, host memory. The
-  // matrix comes first (row-major, spec.m x spec.n), then the values beside it,
-  // such as the bias.
+  // Parameters of the layer: float32, shape {spec.parameters}. The matrix comes
+  // first (row-major, spec.m x spec.n), then the values beside it, such as the
+  // bias.
   //
   // Not owned; must outlive the client. The client writes this memory in
   // Connect (without Connect: from Join until AwaitJoined returns OK), in
@@ -35,9 +41,9 @@ struct LayerBinding {
   absl::Span<float> parameters;
 
   // State of the caller's optimizer in a job with `--optimizer=worker`: float32
-  // arrays of shape {spec.parameters}, one after the other, host memory. The
-  // number of arrays is the same for every layer, at most kStateArraysMax. May
-  // be empty. Not owned; must outlive the client.
+  // arrays of shape {spec.parameters}, one after the other. The number of
+  // arrays is the same for every layer, at most kStateArraysMax. May be empty.
+  // Not owned; must outlive the client.
   //
   // The caller sets the state to zero before Connect: the client does not write
   // this memory in a new job, unless the job begins from a checkpoint. A worker
@@ -50,6 +56,12 @@ struct LayerBinding {
   // between a Push of the layer and the return of the Wait for that round, and
   // in Leave.
   absl::Span<float> state = {};
+
+  // With a client of a GPU: true if this layer is in host memory, for example
+  // an embedding that does not fit on the GPU. All memory of the layer, here
+  // and in Push, is then host memory. The stream of a call orders it as for
+  // other layers. Such a layer must not have factors.
+  bool on_host = false;
 };
 
 // Factors of a fully connected layer: two matrices whose product is the
@@ -58,11 +70,11 @@ struct LayerBinding {
 //   weight gradient (M x N) = output_gradient^T (M x K) * input (K x N)
 //   bias gradient (M)       = column sums of output_gradient
 //
-// The matrices are float32, row-major, in host memory. K = spec.rows or, if the
-// caller did not know its rows when it joined, Client::factor_rows. M = spec.m,
-// N = spec.n. A caller with fewer than K rows fills the missing rows
-// with zeros. Source: sufficient factors, Poseidon (Zhang et al., USENIX ATC
-// 2017), section 2.2.
+// The matrices are float32, row-major, in the memory of the layer. K =
+// spec.rows or, if the caller did not know its rows when it joined,
+// Client::factor_rows. M = spec.m, N = spec.n. A caller with fewer than K rows
+// fills the missing rows with zeros. Source: sufficient factors, Poseidon
+// (Zhang et al., USENIX ATC 2017), section 2.2.
 struct Factors {
   // Gradient, with respect to the layer's output, of the mean loss over this
   // worker's examples, multiplied by StepInfo::loss_scale. Rows that the caller
@@ -207,6 +219,21 @@ struct JobTraits {
 //                 as well, usually with the same error. Report it and end the
 //                 process.
 //
+// With layers on a GPU (worker/public/gpu.h) each call that takes or returns
+// values has a stream, which orders the client's use of the memory with the
+// caller's own work on the GPU:
+//
+//   Push(layer, step, gradient, stream)  The client reads the gradient after
+//                                        the work that is queued on `stream`
+//                                        at the time of the call.
+//   Wait(layer, step, stream)            Work that is queued on `stream` after
+//                                        the call sees the result.
+//
+// So a program queues its backward pass, pushes, waits, and queues its next
+// forward pass. The program itself never has to wait for the GPU. Where a
+// comment below says that the client uses memory "until the Wait returns", it
+// is until the stream of that Wait continues.
+//
 // Most calls that wait take a `timeout` (use Join and AwaitJoined in place of
 // Connect), so that a program can handle signals or other work in between.
 // After a timeout, the program makes the same call again.
@@ -282,7 +309,8 @@ class Client {
   // the job's parameters. REQUIRES: the caller makes no other call before
   // AwaitJoined has returned OK. Errors: those of Connect; kDeadlineExceeded
   // after `timeout`: call AwaitJoined again, or destroy the client.
-  virtual absl::Status AwaitJoined(absl::Duration timeout) = 0;
+  virtual absl::Status AwaitJoined(absl::Duration timeout,
+                                   Stream stream = nullptr) = 0;
 
   // Returns the properties of the job. The reference is valid until the client
   // is destroyed.
@@ -301,9 +329,13 @@ class Client {
   // Errors: kFailedPrecondition, a layer of the previous step was not pushed;
   // the message names the layers. kDeadlineExceeded after `timeout`: call
   // BeginStep again; it goes on waiting for the same step.
-  virtual absl::StatusOr<StepInfo> BeginStep(absl::Duration timeout) = 0;
-  absl::StatusOr<StepInfo> BeginStep() {
-    return BeginStep(absl::InfiniteDuration());
+  //
+  // On a GPU this call first waits until the GPU has computed all pushed
+  // gradients, and the first part of each is in host memory.
+  virtual absl::StatusOr<StepInfo> BeginStep(absl::Duration timeout,
+                                             Stream stream = nullptr) = 0;
+  absl::StatusOr<StepInfo> BeginStep(Stream stream = nullptr) {
+    return BeginStep(absl::InfiniteDuration(), stream);
   }
 
   // Contributes `gradient` to round `step` of `layer`. Does not wait for the
@@ -320,19 +352,20 @@ class Client {
   // in a step, after the Wait for its previous round.
   //
   // `gradient`: gradient of the mean loss over this worker's examples,
-  // multiplied by StepInfo::loss_scale. float32, shape {spec.parameters}, host
-  // memory. The client uses this memory, without a copy, until the Wait for the
+  // multiplied by StepInfo::loss_scale. float32, shape {spec.parameters}. The
+  // client uses this memory, without a copy, until the Wait for the
   // round returns. Before that the caller must neither read nor write it. The
   // client divides the gradient by the loss scale in place. With
   // `--optimizer=worker`, the client writes the mean gradient over all workers
-  // to this memory (for the exception see ClientOptions::means_in_place). In a
-  // sparse job the values in this memory are undefined afterwards.
+  // to this memory (for the exception see ClientOptions::means_in_place). On a
+  // GPU it also does so in any job for a layer whose factors the plan sends. In
+  // a sparse job the values in this memory are undefined afterwards.
   //
   // Errors: kInvalidArgument, no such layer, wrong length, or another step.
   // With `--nan=fail`, a NaN or an infinity ends the job for all workers. Push
   // or the Wait for the layer then returns that error.
-  virtual absl::Status Push(int layer, int64_t step,
-                            absl::Span<float> gradient) = 0;
+  virtual absl::Status Push(int layer, int64_t step, absl::Span<float> gradient,
+                            Stream stream = nullptr) = 0;
 
   // Contributes the factors of a layer that has factors
   // (LayerSpec::has_factors). So the caller need not compute the weight
@@ -342,13 +375,16 @@ class Client {
   // returns.
   //
   // `gradient`: memory for the mean gradient, shape {spec.parameters}. May be
-  // empty unless the job has `--optimizer=worker`. Other arguments and errors:
+  // empty, but not on a GPU or in a job with `--optimizer=worker`. On a GPU the
+  // client multiplies factors that the plan does not send on `stream`, and
+  // writes the product to `gradient`. Other arguments and errors:
   // as for Push. A layer without factors is kInvalidArgument, and so are
   // factors with another number of rows than K, and a layer whose rows the job
   // does not know: push its gradient.
   virtual absl::Status PushFactors(int layer, int64_t step,
                                    const Factors& factors,
-                                   absl::Span<float> gradient) = 0;
+                                   absl::Span<float> gradient,
+                                   Stream stream = nullptr) = 0;
 
   // Tells the job what this caller has seen of its layers' factors. A caller
   // that joined with LayerSpec::rows 0 (kRowsNotKnown) pushes gradients in its
@@ -372,8 +408,9 @@ class Client {
   // Returns the number of rows, K, that factors of the layer must have in the
   // open step, or in the next one between two steps, if the plan sends them;
   // otherwise 0: a caller that has the gradient may as well push it. Call it
-  // after BeginStep, because the plan can change there.
-  virtual int64_t factor_rows(int layer) const = 0;
+  // after BeginStep, because the plan can change there. Errors:
+  // kInvalidArgument, no such layer.
+  virtual absl::StatusOr<int64_t> factor_rows(int layer) const = 0;
 
   // Waits until round `step` of `layer` is done. Then the layer's parameters
   // (with `--optimizer=worker`: the layer's Mean) have the result of the round.
@@ -384,34 +421,37 @@ class Client {
   // `timeout` or round_timeout has passed. The message names what is missing.
   // The round can still become done later: call Wait again, or give up and
   // destroy the client.
-  virtual absl::Status Wait(int layer, int64_t step,
-                            absl::Duration timeout) = 0;
-  absl::Status Wait(int layer, int64_t step) {
-    return Wait(layer, step, absl::InfiniteDuration());
+  virtual absl::Status Wait(int layer, int64_t step, absl::Duration timeout,
+                            Stream stream = nullptr) = 0;
+  absl::Status Wait(int layer, int64_t step, Stream stream = nullptr) {
+    return Wait(layer, step, absl::InfiniteDuration(), stream);
   }
 
   // Waits for the last round of `layer` that was pushed. Returns at once if the
   // layer was never pushed. The caller calls this before it uses the layer in
   // its forward pass. Errors: as for Wait.
-  virtual absl::Status WaitForward(int layer, absl::Duration timeout) = 0;
-  absl::Status WaitForward(int layer) {
-    return WaitForward(layer, absl::InfiniteDuration());
+  virtual absl::Status WaitForward(int layer, absl::Duration timeout,
+                                   Stream stream = nullptr) = 0;
+  absl::Status WaitForward(int layer, Stream stream = nullptr) {
+    return WaitForward(layer, absl::InfiniteDuration(), stream);
   }
 
   // Waits for round `step` of every layer, for at most `timeout` in total.
   // Errors: as for Wait.
-  virtual absl::Status WaitAll(int64_t step, absl::Duration timeout) = 0;
-  absl::Status WaitAll(int64_t step) {
-    return WaitAll(step, absl::InfiniteDuration());
+  virtual absl::Status WaitAll(int64_t step, absl::Duration timeout,
+                               Stream stream = nullptr) = 0;
+  absl::Status WaitAll(int64_t step, Stream stream = nullptr) {
+    return WaitAll(step, absl::InfiniteDuration(), stream);
   }
 
-  // Returns the mean gradient of `layer` over all workers. REQUIRES: the job
-  // has `--optimizer=worker`, and the Wait for the layer has returned OK. The
-  // span is float32, shape {spec.parameters}, host memory, valid until the next
-  // Push of the layer. It lies in the pushed buffer, or in memory of the client
-  // (see ClientOptions::means_in_place). The values are undefined if the step
-  // was skipped. The span is empty if the round is not done.
-  virtual absl::Span<const float> Mean(int layer) const = 0;
+  // Returns the mean gradient of `layer` over all workers, once the Wait for
+  // the layer has returned OK: float32, shape {spec.parameters}, host memory,
+  // valid until the next Push of the layer. It lies in the pushed buffer, or in
+  // memory of the client (see ClientOptions::means_in_place). The values are
+  // undefined if the step was skipped. Errors: kInvalidArgument, no such layer;
+  // kFailedPrecondition, the job runs the optimizer, the round is not done, or
+  // the client is one of a GPU: the mean is in the pushed gradient.
+  virtual absl::StatusOr<absl::Span<const float>> Mean(int layer) const = 0;
 
   // True if the job skipped `step` because some worker's gradient had a NaN or
   // an infinity (`--nan=skip`). `step`: the last step that this worker has
@@ -454,6 +494,15 @@ class Client {
   // measurements of this worker.
   virtual ClientReport Report() const = 0;
 
+  // Returns the first spans of the GPU since Connect, at most about thirty
+  // thousand. Spans of one kind are in the order of time. Waits for the work of
+  // the GPU. Errors: kFailedPrecondition, this is no client of a GPU, or
+  // GpuOptions::timeline is false; errors of the GPU.
+  virtual absl::StatusOr<std::vector<GpuSpan>> Timeline() const {
+    return absl::FailedPreconditionError(
+        "only a client of a GPU keeps a timeline");
+  }
+
   // Ends the job for all workers with `reason`. Call it if this worker cannot
   // continue, and another worker in its place could not either: for example,
   // the training data is wrong. A caller that only stops itself calls Leave or
@@ -467,7 +516,8 @@ class Client {
   // call that returns a status fails.
   //
   // A caller that updates the parameters applies the last update before it
-  // calls Leave, and changes neither parameters nor state until Leave returns.
+  // calls Leave (on a GPU: queues it on `stream`), and changes neither
+  // parameters nor state until Leave returns.
   //
   // Errors:
   //   kFailedPrecondition  The caller has pushed some layers of the last step,
@@ -480,24 +530,29 @@ class Client {
   //                        this worker waited for the other workers. Destroy
   //                        the client. Calls that repeat Leave after
   //                        kDeadlineExceeded share this time.
-  absl::Status Leave(absl::Duration timeout) {
-    return LeaveJob(/*early=*/false, timeout);
+  absl::Status Leave(absl::Duration timeout, Stream stream = nullptr) {
+    return LeaveJob(/*early=*/false, timeout, stream);
   }
-  absl::Status Leave() { return Leave(absl::InfiniteDuration()); }
+  absl::Status Leave(Stream stream = nullptr) {
+    return Leave(absl::InfiniteDuration(), stream);
+  }
 
   // Leaves a job that is not done, as Leave does: because the process was asked
   // to end (SIGTERM, see LeaveSignal), or because of StepInfo::should_leave.
   // The other workers go on without this one at once. If all workers leave
   // early, the job is stopped: it makes its last checkpoint, and another job
   // can go on from there (`--restore=latest`). Errors: those of Leave.
-  absl::Status LeaveEarly(absl::Duration timeout) {
-    return LeaveJob(/*early=*/true, timeout);
+  absl::Status LeaveEarly(absl::Duration timeout, Stream stream = nullptr) {
+    return LeaveJob(/*early=*/true, timeout, stream);
   }
-  absl::Status LeaveEarly() { return LeaveEarly(absl::InfiniteDuration()); }
+  absl::Status LeaveEarly(Stream stream = nullptr) {
+    return LeaveEarly(absl::InfiniteDuration(), stream);
+  }
 
  private:
   // Implements Leave and LeaveEarly.
-  virtual absl::Status LeaveJob(bool early, absl::Duration timeout) = 0;
+  virtual absl::Status LeaveJob(bool early, absl::Duration timeout,
+                                Stream stream) = 0;
 };
 
 }  // namespace nereus

@@ -53,6 +53,24 @@ struct Measurements {
   std::optional<double> memory_rate;
 };
 
+// Time in which a GPU computed or copied for one layer. Times count from the
+// beginning of the timeline.
+struct GpuSpan {
+  enum class Kind {
+    // Work on the caller's stream: from the begin of the step, or from the last
+    // push or wait, to the push of this layer or to a wait for it.
+    kCompute,
+    kCopyOut,  // Copy of a gradient to the host.
+    kCopyIn,   // Copy of a result, or of a part of it, to the GPU.
+  };
+  Kind kind = Kind::kCompute;  // Kind of work in the span.
+  int layer = 0;               // Index of the layer.
+  int64_t step = 0;            // Step that the work belongs to.
+  // Begin and end of the span, counted from the first span of the timeline.
+  absl::Duration begin;
+  absl::Duration end;
+};
+
 // Report of a client (Client::Report).
 struct ClientReport {
   std::vector<LayerReport> layers;  // Cost of each layer, in forward order.
@@ -65,6 +83,10 @@ struct ClientReport {
   // usually this is the last step. Absent: the job has no checkpoint, or this
   // worker has not left.
   std::optional<int64_t> saved_round;
+  // Client of a GPU: bytes of layers' values that were copied to the host and
+  // to the GPU.
+  int64_t bytes_copied_out = 0;
+  int64_t bytes_copied_in = 0;
 };
 
 }  // namespace nereus

@@ -5,9 +5,11 @@
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/compute/factor_gradient_cuda.h"
+#include "common/compute/update_rules_cuda.h"
 #include "common/device/cuda_status.h"
 #include "common/device/device_memory.h"
 #include "common/device/device_scope.h"
+#include "worker/trainer/gpu_device.h"
 #include "worker/trainer/layers_cuda.h"
 
 namespace nereus {
@@ -20,6 +22,11 @@ absl::StatusOr<std::shared_ptr<CudaDevice>> CudaDevice::Create(int number) {
   NEREUS_TRY(CudaStatus(
       cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking), what,
       "cudaStreamCreateWithFlags"));
+  for (cudaEvent_t& mark : device->marks_) {
+    NEREUS_TRY(
+        CudaStatus(cudaEventCreateWithFlags(&mark, cudaEventBlockingSync), what,
+                   "cudaEventCreateWithFlags"));
+  }
   device->cublas_ = NEREUS_TRY(CublasHandle::Create(number, what));
   NEREUS_TRY(CublasStatus(device->cublas_.SetStream(device->stream_), what,
                           "cublasSetStream"));
@@ -32,6 +39,9 @@ CudaDevice::~CudaDevice() {
   const DeviceScope scope(number_, name());
   status_.Update(scope.status());
   Note(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  for (const cudaEvent_t mark : marks_) {
+    if (mark != nullptr) Note(cudaEventDestroy(mark), "cudaEventDestroy");
+  }
   Note(cudaStreamDestroy(stream_), "cudaStreamDestroy");
 }
 
@@ -123,6 +133,41 @@ void CudaDevice::ReluBackward(int64_t length, const float* values,
   Note(ReluBackwardCuda(length, values, gradient, stream_), "ReluBackwardCuda");
 }
 
+int64_t CudaDevice::Optimize(const OptimizerOptions& optimizer, int64_t step,
+                             int64_t count, const float* gradient,
+                             float* parameters, float* state) {
+  if (optimizer.rule == UpdateRule::kSgd) {
+    Note(ApplySgdCuda(SgdStepOf(optimizer, 1.0f), count, gradient, parameters,
+                      state, parameters, /*note=*/{}, stream_),
+         "ApplySgdCuda");
+  } else {
+    Note(ApplyAdamCuda(AdamStepOf(optimizer, step, 1.0f), count, gradient,
+                       parameters, state, state + count, parameters,
+                       /*note=*/{}, stream_),
+         "ApplyAdamCuda");
+  }
+  return -1;
+}
+
+void CudaDevice::Spend(absl::Duration time) {
+  if (time == absl::ZeroDuration()) return;
+  Note(SpinCuda(absl::ToInt64Nanoseconds(time), stream_), "SpinCuda");
+}
+
+void CudaDevice::Mark() {
+  last_mark_ = 1 - last_mark_;
+  Note(cudaEventRecord(marks_[last_mark_], stream_), "cudaEventRecord");
+}
+
+absl::Duration CudaDevice::BetweenMarks() {
+  float milliseconds = 0.0f;
+  Note(cudaEventSynchronize(marks_[last_mark_]), "cudaEventSynchronize");
+  Note(cudaEventElapsedTime(&milliseconds, marks_[1 - last_mark_],
+                            marks_[last_mark_]),
+       "cudaEventElapsedTime");
+  return absl::Milliseconds(milliseconds);
+}
+
 void CudaDevice::Copy(void* to, const void* from, size_t count,
                       cudaMemcpyKind kind) {
   Note(cudaMemcpyAsync(to, from, count * sizeof(float), kind, stream_),
@@ -156,6 +201,10 @@ void CudaDevice::Multiply(Transpose transpose_b, int64_t rows, int64_t columns,
                     CUDA_R_32F, static_cast<int>(columns),
                     CUBLAS_COMPUTE_32F_PEDANTIC, CUBLAS_GEMM_DEFAULT),
        "cublasGemmEx");
+}
+
+absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int number) {
+  return CudaDevice::Create(number);
 }
 
 }  // namespace nereus

@@ -3,6 +3,7 @@
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,11 +27,9 @@ class CudaDevice final : public Device {
   static absl::StatusOr<std::shared_ptr<CudaDevice>> Create(int number);
   ~CudaDevice() override;
 
-  int number() const { return number_; }
-  // Stream on which all calls queue their work.
-  cudaStream_t stream() const { return stream_; }
-
   std::string name() const override;
+  int gpu() const override { return number_; }
+  Stream stream() const override { return stream_; }
   absl::StatusOr<FloatArray> Allocate(int64_t count) override;
   void Affine(int64_t rows, int64_t m, int64_t n, const float* input,
               const float* parameters, float* output) override;
@@ -53,6 +52,12 @@ class CudaDevice final : public Device {
   void ReluForward(int64_t length, float* values) override;
   void ReluBackward(int64_t length, const float* values,
                     float* gradient) override;
+  int64_t Optimize(const OptimizerOptions& optimizer, int64_t step,
+                   int64_t count, const float* gradient, float* parameters,
+                   float* state) override;
+  void Spend(absl::Duration time) override;
+  void Mark() override;
+  absl::Duration BetweenMarks() override;
   void Write(absl::Span<const float> values, float* to) override;
   void Read(const float* from, absl::Span<float> values) override;
   absl::Status status() const override { return status_; }
@@ -76,6 +81,9 @@ class CudaDevice final : public Device {
   cudaStream_t stream_ = nullptr;  // See stream().
   // Handle of the products, on stream_.
   CublasHandle cublas_;
+  // Events of Mark, which takes them in turn. They record the time.
+  std::array<cudaEvent_t, 2> marks_ = {};
+  int last_mark_ = 0;    // Index of the event of the last call.
   absl::Status status_;  // First error.
 };
 

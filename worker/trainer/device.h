@@ -4,8 +4,11 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/status.h"
+#include "common/compute/optimizer.h"
+#include "worker/public/client.h"
 #include "worker/trainer/image_shape.h"
 
 namespace nereus {
@@ -40,6 +43,10 @@ class Device {
 
   // Returns "cpu" or, for example, "cuda:0".
   virtual std::string name() const = 0;
+  // Number of the GPU, as for cudaSetDevice; below 0: this is a CPU.
+  virtual int gpu() const { return -1; }
+  // Stream on which a GPU queues all calls; null on a CPU.
+  virtual Stream stream() const { return nullptr; }
 
   // Returns `count` zeros. Errors: on a GPU, kResourceExhausted with the bytes,
   // and others of CudaStatus.
@@ -65,23 +72,40 @@ class Device {
                               const float* output_gradient, const float* input,
                               float* gradient) = 0;
 
-  // Compute ImagesToPatches and PatchesToImages of convolution.h.
+  // Compute ImagesToPatches and PatchesToImages of layers.h.
   virtual void ImagesToPatches(const ConvolutionShape& shape, int64_t images,
                                const float* input, float* patches) = 0;
   virtual void PatchesToImages(const ConvolutionShape& shape, int64_t images,
                                const float* patches, float* input) = 0;
 
-  // Compute MaxPoolForward and MaxPoolBackward of pooling.h.
+  // Compute MaxPoolForward and MaxPoolBackward of layers.h.
   virtual void MaxPoolForward(const ImageShape& shape, int64_t images,
                               const float* input, float* output) = 0;
   virtual void MaxPoolBackward(const ImageShape& shape, int64_t images,
                                const float* input, const float* output_gradient,
                                float* input_gradient) = 0;
 
-  // Compute ReluForward and ReluBackward of activation.h, in place.
+  // Compute ReluForward and ReluBackward of layers.h, in place.
   virtual void ReluForward(int64_t length, float* values) = 0;
   virtual void ReluBackward(int64_t length, const float* values,
                             float* gradient) = 0;
+
+  // Runs the optimizer for `step` on `count` parameters with the mean gradient.
+  // `state`: OptimizerStateCount arrays of `count` values. A CPU returns the
+  // index of the first result that is a NaN or an infinity (ApplyOptimizer);
+  // below 0: there is none. A GPU does not look.
+  virtual int64_t Optimize(const OptimizerOptions& optimizer, int64_t step,
+                           int64_t count, const float* gradient,
+                           float* parameters, float* state) = 0;
+
+  // For a replay. Keeps the device busy for `time`, after all its work so far;
+  // the calling thread sleeps in the place of a CPU that computes.
+  virtual void Spend(absl::Duration time) = 0;
+  // Notes the time at which the device has done all its work so far.
+  virtual void Mark() = 0;
+  // Returns the time between the last two times that Mark has noted. REQUIRES:
+  // two calls of Mark.
+  virtual absl::Duration BetweenMarks() = 0;
 
   // Copies from the host to the device, and from the device to the host. Both
   // wait.

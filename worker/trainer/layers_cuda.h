@@ -9,9 +9,8 @@
 namespace nereus {
 
 // Kernels of a network's layers, except for matrix products, which cuBLAS
-// computes. Each call but AddBiasCuda does the arithmetic of its CPU
-// counterpart (activation.h, convolution.h, pooling.h) in the same order, so
-// the bits are equal.
+// computes. Each call but AddBiasCuda and SpinCuda does the arithmetic of its
+// CPU counterpart (layers.h) in the same order, so the bits are equal.
 //
 // Pointers are to device memory, aligned to their types. Results overlap no
 // argument, unless a call works in place. Calls queue their work on `stream`
@@ -21,12 +20,11 @@ namespace nereus {
 cudaError_t AddBiasCuda(int64_t rows, int64_t columns, const float* bias,
                         float* values, cudaStream_t stream);
 
-// Counterparts of activation.h.
+// Counterparts of layers.h.
 cudaError_t ReluForwardCuda(int64_t length, float* values, cudaStream_t stream);
 cudaError_t ReluBackwardCuda(int64_t length, const float* values,
                              float* gradient, cudaStream_t stream);
 
-// Counterparts of convolution.h.
 cudaError_t ImagesToPatchesCuda(const ConvolutionShape& shape, int64_t images,
                                 const float* input, float* patches,
                                 cudaStream_t stream);
@@ -34,7 +32,6 @@ cudaError_t PatchesToImagesCuda(const ConvolutionShape& shape, int64_t images,
                                 const float* patches, float* input,
                                 cudaStream_t stream);
 
-// Counterparts of pooling.h.
 cudaError_t MaxPoolForwardCuda(const ImageShape& shape, int64_t images,
                                const float* input, float* output,
                                cudaStream_t stream);
@@ -42,5 +39,11 @@ cudaError_t MaxPoolBackwardCuda(const ImageShape& shape, int64_t images,
                                 const float* input,
                                 const float* output_gradient,
                                 float* input_gradient, cudaStream_t stream);
+
+// Queues work on `stream` that takes `nanoseconds` and computes nothing. The
+// call does not wait. On a GPU the work is a kernel of one thread, which reads
+// the GPU's clock: one multiprocessor is busy, and the memory is not. In the
+// emulation of CUDA, the stream sleeps. Errors: those of the launch.
+cudaError_t SpinCuda(int64_t nanoseconds, cudaStream_t stream);
 
 }  // namespace nereus

@@ -10,10 +10,10 @@
 #include "absl/strings/str_format.h"
 #include "worker/measure/copy_times.h"
 #include "worker/public/client.h"
-#include "worker/public/gpu_client.h"
+#include "worker/public/client_report.h"
 #include "worker/trainer/report.h"
 
-// Read MakeReplayReport first, then ReplayJson and ReplayText, which print the
+// Read ReplayJson and ReplayText first, which print the
 // figures of CopyCostOf and TrafficOf.
 
 namespace nereus {
@@ -78,20 +78,23 @@ std::optional<double> HiddenShareOf(const CopyTimes& times) {
   return times.hidden_share();
 }
 
-// Returns the cost of the copies of a replay of `steps` steps. The shares leave
-// out the first step, because its copies wait until memory is pinned.
-CopyCost CopyCostOf(const GpuUse& use, int64_t steps) {
+// Returns the cost of a GPU's copies. The shares leave out the first step,
+// because its copies wait until memory is pinned.
+CopyCost CopyCostOf(const ReplayReport& report) {
   CopyCost cost;
-  const auto divisor = static_cast<double>(std::max<int64_t>(steps, 1));
-  cost.bytes_out_per_step = static_cast<double>(use.staged.bytes_out) / divisor;
-  cost.bytes_in_per_step = static_cast<double>(use.staged.bytes_in) / divisor;
-  if (use.timeline.empty()) return cost;
+  const auto steps =
+      static_cast<double>(std::max<int64_t>(report.result.steps_begun, 1));
+  cost.bytes_out_per_step =
+      static_cast<double>(report.bytes_copied_out) / steps;
+  cost.bytes_in_per_step = static_cast<double>(report.bytes_copied_in) / steps;
+  const std::vector<GpuSpan>& timeline = *report.timeline;
+  if (timeline.empty()) return cost;
   // The first step of a worker that joined a running job is not step 0.
-  int64_t first = use.timeline.front().step;
-  for (const GpuSpan& span : use.timeline) first = std::min(first, span.step);
+  int64_t first = timeline.front().step;
+  for (const GpuSpan& span : timeline) first = std::min(first, span.step);
   std::vector<GpuSpan> spans;
   absl::c_copy_if(
-      use.timeline, std::back_inserter(spans), [&](const GpuSpan& span) {
+      timeline, std::back_inserter(spans), [&](const GpuSpan& span) {
         return span.kind == GpuSpan::Kind::kCompute || span.step > first;
       });
   const CopyTimes out = CopyTimesOf(spans, GpuSpan::Kind::kCopyOut);
@@ -132,20 +135,6 @@ Traffic TrafficOf(const std::vector<PeerTraffic>& peers) {
 
 }  // namespace
 
-absl::StatusOr<ReplayReport> MakeReplayReport(const ReplayOptions& options,
-                                              std::string device_name,
-                                              ReplayResult result,
-                                              const ReplayDevice& device) {
-  ReplayReport report;
-  report.rank = device.client().traits().rank;
-  report.device = std::move(device_name);
-  report.computing = TotalTime(options.times);
-  report.result = std::move(result);
-  report.costs = device.client().Report();
-  report.gpu = NEREUS_TRY(device.gpu_use());
-  return report;
-}
-
 absl::Duration Quantile(std::vector<absl::Duration> times, double share) {
   if (times.empty()) return absl::ZeroDuration();
   const auto position =
@@ -177,9 +166,8 @@ std::string ReplayJson(const ReplayReport& report) {
       {"bytes_received", traffic.received},
       {"copies", nullptr},
   };
-  if (report.gpu.has_value()) {
-    json["copies"] =
-        CopiesJson(CopyCostOf(*report.gpu, report.result.steps_begun));
+  if (report.timeline.has_value()) {
+    json["copies"] = CopiesJson(CopyCostOf(report));
   }
   for (const absl::Duration time : steps) {
     json["step_seconds"].push_back(absl::ToDoubleSeconds(time));
@@ -211,9 +199,8 @@ std::vector<std::string> ReplayText(const ReplayReport& report) {
         milliseconds(kLow), milliseconds(kHigh),
         absl::ToDoubleMilliseconds(report.computing)));
   }
-  if (report.gpu.has_value()) {
-    lines.push_back(
-        CopiesText(CopyCostOf(*report.gpu, report.result.steps_begun)));
+  if (report.timeline.has_value()) {
+    lines.push_back(CopiesText(CopyCostOf(report)));
   }
   const Traffic traffic = TrafficOf(report.costs.peers);
   lines.push_back(absl::StrFormat("network: %d bytes sent, %d received",

@@ -10,27 +10,9 @@
 #include "common/base/status.h"
 #include "common/plan/compute_times.h"
 #include "worker/public/client_report.h"
-#include "worker/replay/replay.h"
-#include "worker/replay/replay_device.h"
+#include "worker/trainer/replay.h"
 
 namespace nereus {
-
-// Report of one worker's replay.
-struct ReplayReport {
-  int rank = 0;              // Rank of the worker.
-  std::string device;        // Device, as in --device.
-  absl::Duration computing;  // Time that the device computes in a step.
-  ReplayResult result;
-  ClientReport costs;         // Report of the client, after the last step.
-  std::optional<GpuUse> gpu;  // Absent: the device is a CPU.
-};
-
-// Returns the report of a replay that has ended with `result`. `device_name`:
-// as in --device. Errors: those of ReplayDevice::gpu_use.
-absl::StatusOr<ReplayReport> MakeReplayReport(const ReplayOptions& options,
-                                              std::string device_name,
-                                              ReplayResult result,
-                                              const ReplayDevice& device);
 
 // Returns the quantile of `times` at `share`, in [0, 1]: about that share of
 // the times is below it. Returns 0 if `times` is empty.

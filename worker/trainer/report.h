@@ -8,7 +8,7 @@
 #include "common/messages/worker_event.h"
 #include "common/plan/layer_spec.h"
 #include "worker/public/client.h"
-#include "worker/public/gpu_client.h"
+#include "worker/public/client_report.h"
 #include "worker/trainer/trainer.h"
 
 namespace nereus {

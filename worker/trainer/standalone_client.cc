@@ -29,8 +29,8 @@ StandaloneClient::StandaloneClient(const OptimizerOptions& optimizer,
   }
 }
 
-absl::StatusOr<StepInfo> StandaloneClient::BeginStep(
-    absl::Duration /*timeout*/) {
+absl::StatusOr<StepInfo> StandaloneClient::BeginStep(absl::Duration /*timeout*/,
+                                                     Stream /*stream*/) {
   // A single worker makes one contribution in each step.
   const int64_t step = next_step_++;
   StepInfo info;
@@ -40,7 +40,8 @@ absl::StatusOr<StepInfo> StandaloneClient::BeginStep(
 }
 
 absl::Status StandaloneClient::Push(int layer, int64_t step,
-                                    absl::Span<float> gradient) {
+                                    absl::Span<float> gradient,
+                                    Stream /*stream*/) {
   LayerState& state = layers_[layer];
   const LayerSpec& spec = state.binding.spec;
   NEREUS_CHECK(step == state.rounds)
@@ -58,7 +59,8 @@ absl::Status StandaloneClient::Push(int layer, int64_t step,
 
 absl::Status StandaloneClient::PushFactors(int layer, int64_t step,
                                            const Factors& factors,
-                                           absl::Span<float> /*gradient*/) {
+                                           absl::Span<float> /*gradient*/,
+                                           Stream stream) {
   const LayerSpec& spec = layers_[layer].binding.spec;
   product_.resize(std::max<size_t>(product_.size(), spec.parameters));
   const int64_t rows = std::ssize(factors.output_gradient) / spec.m;
@@ -66,7 +68,13 @@ absl::Status StandaloneClient::PushFactors(int layer, int64_t step,
                  /*bias=*/spec.parameters > spec.m * spec.n, /*scale=*/1.0f,
                  factors.output_gradient.data(), factors.input.data(),
                  product_.data());
-  return Push(layer, step, absl::MakeSpan(product_));
+  return Push(layer, step, absl::MakeSpan(product_), stream);
+}
+
+absl::StatusOr<absl::Span<const float>> StandaloneClient::Mean(
+    int /*layer*/) const {
+  return FailedPreconditionError(
+      "a standalone worker updates the parameters in Push");
 }
 
 absl::Status StandaloneClient::Checkpoint() {

@@ -25,28 +25,30 @@ class StandaloneClient final : public Client {
       const OptimizerOptions& optimizer, std::vector<LayerBinding> layers);
 
   const JobTraits& traits() const override { return traits_; }
-  absl::Status AwaitJoined(absl::Duration) override { return absl::OkStatus(); }
+  absl::Status AwaitJoined(absl::Duration, Stream) override {
+    return absl::OkStatus();
+  }
   using Client::BeginStep;
-  absl::StatusOr<StepInfo> BeginStep(absl::Duration timeout) override;
-  absl::Status Push(int layer, int64_t step,
-                    absl::Span<float> gradient) override;
+  absl::StatusOr<StepInfo> BeginStep(absl::Duration timeout, Stream) override;
+  absl::Status Push(int layer, int64_t step, absl::Span<float> gradient,
+                    Stream) override;
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
-                           absl::Span<float> gradient) override;
+                           absl::Span<float> gradient, Stream) override;
   // Ignores the report: no plan sends factors.
   absl::Status SetFactorRows(absl::Span<const int64_t>) override {
     return absl::OkStatus();
   }
-  int64_t factor_rows(int) const override { return 0; }
-  absl::Status Wait(int, int64_t, absl::Duration) override {
+  absl::StatusOr<int64_t> factor_rows(int) const override { return 0; }
+  absl::Status Wait(int, int64_t, absl::Duration, Stream) override {
     return absl::OkStatus();
   }
-  absl::Status WaitForward(int, absl::Duration) override {
+  absl::Status WaitForward(int, absl::Duration, Stream) override {
     return absl::OkStatus();
   }
-  absl::Status WaitAll(int64_t, absl::Duration) override {
+  absl::Status WaitAll(int64_t, absl::Duration, Stream) override {
     return absl::OkStatus();
   }
-  absl::Span<const float> Mean(int) const override { return {}; }
+  absl::StatusOr<absl::Span<const float>> Mean(int) const override;
   bool Skipped(int64_t) const override { return false; }
   // Returns kFailedPrecondition: there are no servers.
   absl::Status Checkpoint() override;
@@ -60,7 +62,7 @@ class StandaloneClient final : public Client {
   absl::Status Abort(absl::string_view reason) override;
 
  private:
-  absl::Status LeaveJob(bool, absl::Duration) override {
+  absl::Status LeaveJob(bool, absl::Duration, Stream) override {
     return absl::OkStatus();
   }
 

@@ -6,9 +6,9 @@
 
 #include "absl/time/time.h"
 #include "common/base/status.h"
+#include "worker/public/client.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/network.h"
-#include "worker/trainer/network_client.h"
 
 namespace nereus {
 
@@ -87,22 +87,34 @@ struct TrainResult {
   void Add(const TrainResult& earlier);
 };
 
-// Trains the network of `network_client` on this worker's share of `data`, by
-// algorithm 2 of Poseidon (Zhang et al., USENIX ATC 2017): each layer is pushed
-// as soon as backward has its gradient, fully connected layers by their
-// factors. A step ends when all layers are synchronised. (In a decoupled job,
-// with `--overlap=dear`, the next step begins before that.) Training ends with
-// the step in which the images of all workers together complete the last pass
-// (TrainerOptions::epochs), or when this worker must leave early. Train neither
-// evaluates the network nor leaves the job.
+// Optimizer state of a network, by layer, in the memory of its device. Used
+// only if the worker updates the parameters.
+using OptimizerState = std::vector<FloatArray>;
+
+// Returns the bindings of the layers of `network` for a client. Fills `state`
+// anew with zeros; it gets room for the optimizer with the largest state. The
+// bindings point into `network` and `state`. Errors: those of Device::Allocate.
+absl::StatusOr<std::vector<LayerBinding>> BindLayers(Network* network,
+                                                     OptimizerState* state);
+
+// Trains `network` on this worker's share of `data`, by algorithm 2 of Poseidon
+// (Zhang et al., USENIX ATC 2017): each layer is pushed as soon as backward has
+// its gradient, fully connected layers by their factors. A step ends when all
+// layers are synchronised. (In a decoupled job, with `--overlap=dear`, the next
+// step begins before that.) Training ends with the step in which the images of
+// all workers together complete the last pass (TrainerOptions::epochs), or when
+// this worker must leave early. Train neither evaluates the network nor leaves
+// the job.
 //
 // Errors: kInvalidArgument, bad options, or data that do not fit the network;
 // kFailedPrecondition, the loss is not a finite number, and the job does not
-// skip such steps (`--nan=skip`): Train has ended the job for all workers;
-// errors of the client, unchanged.
+// skip such steps (`--nan=skip`), or an update of this worker is not finite:
+// Train has ended the job for all workers; errors of the client, unchanged.
+//
+// `client` was connected with BindLayers(network, state).
 absl::StatusOr<TrainResult> Train(const TrainerOptions& options,
-                                  const DataSplit& data,
-                                  NetworkClient* network_client);
+                                  const DataSplit& data, Network* network,
+                                  OptimizerState* state, Client* client);
 
 // Returns the share of `dataset` that `network` classifies correctly, in [0,
 // 1].

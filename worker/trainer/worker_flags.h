@@ -17,7 +17,7 @@ struct DataFlags {
   int64_t limit = 0;     // Number of images of each set to use; 0: all.
 };
 
-// Replay (worker/replay): the worker's device is busy for known times instead
+// Replay (replay.h): the worker's device is busy for known times instead
 // of training.
 struct ReplayFlags {
   std::string times_file;  // Compute times of the layers. Empty: no replay.

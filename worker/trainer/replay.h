@@ -2,13 +2,17 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "common/base/status.h"
 #include "common/plan/compute_times.h"
 #include "common/plan/layer_spec.h"
-#include "worker/replay/replay_device.h"
+#include "worker/public/client_options.h"
+#include "worker/public/client_report.h"
+#include "worker/trainer/device.h"
 
 namespace nereus {
 
@@ -49,15 +53,25 @@ struct ReplayResult {
   int64_t last_step = -1;
 };
 
-// Takes part in the job until `options.steps` steps of the job are done, or
-// until it should leave, then leaves:
-//
-//   auto device = JoinReplay(client_options, options.layers);
-//   auto result = Replay(options, device->get());
-//
-// `options`: valid. `device`: has joined with the same layers. Errors: those of
-// the client and the device.
-absl::StatusOr<ReplayResult> Replay(const ReplayOptions& options,
-                                    ReplayDevice* device);
+// Report of one worker's replay.
+struct ReplayReport {
+  int rank = 0;              // Rank of the worker.
+  std::string device;        // Device::name.
+  absl::Duration computing;  // Time that the device computes in a step.
+  ReplayResult result;
+  ClientReport costs;  // Report of the client, after the last step.
+  // On a GPU: its spans, and the bytes that were copied to the host and to the
+  // GPU in all steps together.
+  std::optional<std::vector<GpuSpan>> timeline;
+  int64_t bytes_copied_out = 0;
+  int64_t bytes_copied_in = 0;
+};
+
+// Joins the job with layers in the memory of `device`, takes part until
+// `options.steps` steps of the job are done, or until it should leave, and
+// leaves. `options`: valid. Errors: those of the client and the device.
+absl::StatusOr<ReplayReport> Replay(const ReplayOptions& options,
+                                    const ClientOptions& client_options,
+                                    Device* device);
 
 }  // namespace nereus

@@ -1,0 +1,14 @@
+#include "common/base/status.h"
+#include "worker/public/gpu.h"
+
+namespace nereus {
+
+absl::StatusOr<std::unique_ptr<Client>> JoinOnGpu(
+    const ClientOptions& /*options*/, const GpuOptions& /*gpu*/,
+    std::vector<LayerBinding> /*layers*/, Stream /*stream*/) {
+  return UnimplementedError(
+      "options.memory is NEREUS_MEMORY_CUDA, and this is libnereus.so, which "
+      "knows host memory only: load libnereus_cuda.so instead");
+}
+
+}  // namespace nereus
