@@ -68,6 +68,13 @@ std::shared_ptr<RoundTable> StartedTable() {
   return table;
 }
 
+// Pushes a layer in step 0. Returns the buffer over its memory.
+Buffer Lend(RoundTable& table, int layer, absl::Span<const float> values) {
+  auto push = table.BeginPush(layer, 0, At(0), values, {{values}});
+  EXPECT_TRUE(push.ok()) << push.status();
+  return push.ok() ? push->buffers[0] : Buffer();
+}
+
 TEST(RoundTableTest, SyncTimesAreMeansSinceTheLastCall) {
   auto table = TwoLayers();
   Restart(*table);
@@ -136,8 +143,7 @@ TEST(RoundTableTest, EveryCallReportsThatTheJobWentBackUntilAcknowledged) {
     table->Finish(layer, kInitialRound, /*skipped=*/false, At(0));
   Begin(*table, Step(0));
   const float gradient = 1.0f;
-  ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
-  auto lent = std::make_unique<Buffer>(table->Borrow(0, &gradient, 1));
+  auto lent = std::make_unique<Buffer>(Lend(*table, 0, {&gradient, 1}));
   // The waiting call returns the error, and so do later calls.
   std::thread driver([&] { EXPECT_EQ(Restart(*table), 2); });
   EXPECT_TRUE(absl::IsOutOfRange(table->Await(0, 0, kLong)));
@@ -210,8 +216,7 @@ TEST(RoundTableTest, EachWaitWithALimitTimesOut) {
   Begin(*table, Step(0));
   EXPECT_EQ(table->AwaitBegin(0, past)->step, 0);
   const float gradient = 1.0f;
-  ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
-  Buffer lent = table->Borrow(0, &gradient, 1);
+  Buffer lent = Lend(*table, 0, {&gradient, 1});
   Restart(*table);
   EXPECT_TRUE(absl::IsDeadlineExceeded(table->Acknowledge(past)));
   EXPECT_TRUE(absl::IsOutOfRange(table->AwaitFirstValues(past)));
@@ -255,8 +260,7 @@ TEST(RoundTableTest, AFailureEndsEveryWaitAndEveryPush) {
 TEST(RoundTableTest, AwaitEndsOnlyWhenTheBuffersAreReturned) {
   const auto table = StartedTable();
   const std::vector<float> values = {1, 2};
-  ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
-  Buffer lent = table->Borrow(0, values.data(), values.size());
+  Buffer lent = Lend(*table, 0, values);
   EXPECT_EQ(lent.floats(), values.data());
   EXPECT_EQ(lent.bytes(), 8);
   Buffer slice = lent.Slice(4, 4);
@@ -274,10 +278,8 @@ TEST(RoundTableTest, AwaitEndsOnlyWhenTheBuffersAreReturned) {
 TEST(RoundTableTest, BuffersAreCountedByLayer) {
   const auto table = StartedTable();
   const float value = 1;
-  ASSERT_TRUE(table->BeginPush(0, 0, At(0)).ok());
+  const Buffer lent = Lend(*table, 0, {&value, 1});
   ASSERT_TRUE(table->BeginPush(1, 0, At(0)).ok());
-  const Buffer first = table->Borrow(0, &value, 1);
-  const Buffer again = table->Borrow(0, &value, 1);
   table->Finish(0, 0, /*skipped=*/false, At(1));
   table->Finish(1, 0, /*skipped=*/false, At(1));
   EXPECT_TRUE(table->Await(1, 0, absl::ZeroDuration()).ok());
@@ -286,7 +288,7 @@ TEST(RoundTableTest, BuffersAreCountedByLayer) {
 
 TEST(RoundTableTest, AnEmptyBufferNeedNotBeReturned) {
   const auto table = StartedTable();
-  const Buffer none = table->Borrow(0, nullptr, 0);
+  const Buffer none = Lend(*table, 0, {});
   EXPECT_EQ(none.bytes(), 0);
   EXPECT_TRUE(table->AwaitReturned(absl::ZeroDuration()));
 }
@@ -296,7 +298,7 @@ TEST(RoundTableTest, ABufferKeepsTheTableAlive) {
   auto table = StartedTable();
   const std::weak_ptr<RoundTable> weak = table;
   const float value = 1;
-  Buffer lent = table->Borrow(0, &value, 1);
+  Buffer lent = Lend(*table, 0, {&value, 1});
   table.reset();
   EXPECT_FALSE(weak.expired());
   lent = Buffer();

@@ -118,8 +118,7 @@ class HostClientImpl final : public HostClient {
  private:
   absl::Status LeaveJob(bool early, absl::Duration timeout, Stream) override;
   absl::Status CheckLayer(int layer) const {
-    return Ledger(
-        [&](const StepLedger& ledger) { return ledger.CheckLayer(layer); });
+    return StepLedger::CheckLayer(layer, specs_.size());
   }
   absl::Status failure() const {
     return Ledger([](const StepLedger& ledger) { return ledger.failure(); });
@@ -140,9 +139,17 @@ class HostClientImpl final : public HostClient {
   // the job, or the values will never arrive.
   absl::StatusOr<bool> IsFit(int layer, int64_t step, absl::string_view what,
                              absl::Span<const float> values, Arrival* arrival);
-  // Notes a push in the ledger and in the meter.
-  absl::StatusOr<StepLedger::Pushed> BeginPush(
-      int layer, int64_t step, absl::Span<const float> gradient);
+  // Notes a push in the ledger and in the meter, and borrows its memory.
+  absl::StatusOr<RoundTable::Push> BeginPush(
+      int layer, int64_t step, absl::Span<const float> gradient,
+      absl::Span<const RoundTable::Lent> lent);
+  // Returns the error that a call returns which does not fit the plan. If the
+  // job has gone back, the plan is another one than that of the caller's step:
+  // that error comes first.
+  absl::Status RefusedBy(absl::Status check) const {
+    if (!check.ok()) NEREUS_TRY(Interruption());
+    return check;
+  }
   // Ends the job for all workers. Returns `reason` as an error once the
   // coordinator has confirmed the end, or after twice kFlushTimeout.
   absl::Status FailJob(const std::string& reason);
@@ -268,11 +275,12 @@ absl::Status HostClientImpl::FailJob(const std::string& reason) {
   return FailedPreconditionError(reason);
 }
 
-absl::StatusOr<StepLedger::Pushed> HostClientImpl::BeginPush(
-    int layer, int64_t step, absl::Span<const float> gradient) {
-  auto pushed = rounds_->BeginPush(layer, step, SteadyNow(), gradient);
-  if (pushed.ok()) process_->meter().OnPush(layer);
-  return pushed;
+absl::StatusOr<RoundTable::Push> HostClientImpl::BeginPush(
+    int layer, int64_t step, absl::Span<const float> gradient,
+    absl::Span<const RoundTable::Lent> lent) {
+  auto push = rounds_->BeginPush(layer, step, SteadyNow(), gradient, lent);
+  if (push.ok()) process_->meter().OnPush(layer);
+  return push;
 }
 
 absl::Status HostClientImpl::PushArriving(
@@ -282,11 +290,8 @@ absl::Status HostClientImpl::PushArriving(
   const LayerSpec& spec = specs_[layer];
   NEREUS_TRY(
       CheckLength(spec, "the gradient", gradient.size(), spec.parameters));
-  // Checked before the plan is read: if the job has gone back, the new plan may
-  // be another one than that of the caller's step.
-  NEREUS_TRY(Interruption());
-  const bool by_factors = *factor_rows(layer) > 0;
-  if (by_factors) NEREUS_TRY(CheckFitsFrames(spec));
+  const bool by_factors = process_->sends_factors(layer);
+  if (by_factors) NEREUS_TRY(RefusedBy(CheckFitsFrames(spec)));
   bool is_fit = true;
   // In other jobs, servers and rings check the values that they add.
   if (traits_.may_skip || traits_.sparse || by_factors) {
@@ -294,12 +299,10 @@ absl::Status HostClientImpl::PushArriving(
         NEREUS_TRY(IsFit(layer, step, "the gradient", gradient, arrival.get()));
   }
   if (!is_fit) rounds_->NoteUnfit(step);
-  const StepLedger::Pushed pushed =
-      NEREUS_TRY(BeginPush(layer, step, gradient));
-  process_->Push(
-      layer, step, pushed, is_fit,
-      rounds_->Borrow(layer, gradient.data(), gradient.size(), arrival),
-      rounds_->Borrow(layer, mean.data(), mean.size()));
+  auto [pushed, buffers] = NEREUS_TRY(
+      BeginPush(layer, step, gradient, {{gradient, arrival}, {mean}}));
+  process_->Push(layer, step, pushed, is_fit, std::move(buffers[0]),
+                 std::move(buffers[1]));
   return absl::OkStatus();
 }
 
@@ -307,26 +310,24 @@ absl::Status HostClientImpl::PushArrivingFactors(
     int layer, int64_t step, const Factors& factors, absl::Span<float> gradient,
     const std::shared_ptr<Arrival>& arrival) {
   NEREUS_TRY(CheckLayer(layer));
-  // Before the rows are read, as in PushArriving.
-  NEREUS_TRY(Interruption());
   LayerSpec spec = specs_[layer];
   spec.rows = RowsForFactors(layer);
-  NEREUS_TRY(CheckFactors(spec, factors, gradient, traits_.updates_parameters));
+  NEREUS_TRY(RefusedBy(
+      CheckFactors(spec, factors, gradient, traits_.updates_parameters)));
   const bool output_is_fit = NEREUS_TRY(
       IsFit(layer, step, "the output gradient", factors.output_gradient,
             /*arrival=*/nullptr));
   const bool input_is_fit = NEREUS_TRY(
       IsFit(layer, step, "the input", factors.input, /*arrival=*/nullptr));
   if (!output_is_fit || !input_is_fit) rounds_->NoteUnfit(step);
-  const StepLedger::Pushed pushed =
-      NEREUS_TRY(BeginPush(layer, step, gradient));
-  const auto borrow = [&](absl::Span<const float> values) {
-    return rounds_->Borrow(layer, values.data(), values.size(), arrival);
-  };
+  auto [pushed, buffers] =
+      NEREUS_TRY(BeginPush(layer, step, gradient,
+                           {{factors.output_gradient, arrival},
+                            {factors.input, arrival},
+                            {gradient}}));
   process_->PushFactors(
       layer, step, pushed, output_is_fit && input_is_fit,
-      {borrow(factors.output_gradient), borrow(factors.input),
-       rounds_->Borrow(layer, gradient.data(), gradient.size())});
+      {std::move(buffers[0]), std::move(buffers[1]), std::move(buffers[2])});
   return absl::OkStatus();
 }
 
@@ -407,15 +408,13 @@ absl::Status HostClientImpl::SetFactorRows(absl::Span<const int64_t> rows) {
 
 absl::StatusOr<int64_t> HostClientImpl::factor_rows(int layer) const {
   NEREUS_TRY(CheckLayer(layer));
-  const std::shared_ptr<const EpochStart> epoch = process_->epoch();
-  const bool is_sent = epoch->job->routes[layer].scheme == Scheme::kFactor;
-  return is_sent ? epoch->job->layers[layer].rows : 0;
+  return process_->sends_factors(layer) ? process_->rows(layer) : 0;
 }
 
 // The caller may know its rows although the job has lost the factors: then this
 // client multiplies them.
 int64_t HostClientImpl::RowsForFactors(int layer) const {
-  const int64_t rows = process_->epoch()->job->layers[layer].rows;
+  const int64_t rows = process_->rows(layer);
   const int64_t own = specs_[layer].rows;
   return rows > 0 || own == kRowsNotKnown ? rows : own;
 }

@@ -11,18 +11,29 @@ namespace nereus {
 RoundTable::RoundTable(const std::vector<std::string>& layers)
     : ledger_(layers), entries_(layers.size()) {}
 
-absl::StatusOr<StepLedger::Pushed> RoundTable::BeginPush(
-    int layer, int64_t step, absl::Time now, absl::Span<const float> gradient) {
-  MutexLock lock(&mu_);
-  auto pushed = ledger_.BeginPush(layer, step);
-  if (!pushed.ok()) return pushed;
-  Entry& entry = entries_[layer];
-  // From now on the mean of the last round is no longer valid.
-  entry.pushed_at = now;
-  entry.gradient = gradient;
-  entry.mean = Buffer();
-  entry.has_mean = false;
-  return pushed;
+absl::StatusOr<RoundTable::Push> RoundTable::BeginPush(
+    int layer, int64_t step, absl::Time now, absl::Span<const float> gradient,
+    absl::Span<const Lent> lent) {
+  Push push;
+  Entry* entry = nullptr;
+  {
+    MutexLock lock(&mu_);
+    push.pushed = NEREUS_TRY(ledger_.BeginPush(layer, step));
+    entry = &entries_[layer];
+    // From now on the mean of the last round is no longer valid.
+    entry->pushed_at = now;
+    entry->gradient = gradient;
+    entry->mean = Buffer();
+    entry->has_mean = false;
+    for (const Lent& memory : lent) {
+      entry->borrowed += memory.values.empty() ? 0 : 1;
+    }
+  }
+  for (size_t i = 0; i < lent.size(); ++i) {
+    if (lent[i].values.empty()) continue;
+    push.buffers[i] = Counted(&entry->borrowed, lent[i]);
+  }
+  return push;
 }
 
 StepLedger::Done RoundTable::Finish(int layer, int64_t round, bool skipped,
@@ -196,19 +207,6 @@ bool RoundTable::AwaitReturned(absl::Duration timeout) const {
       timeout);
 }
 
-Buffer RoundTable::Borrow(int layer, const float* values, size_t count,
-                          std::shared_ptr<Arrival> arrival) {
-  if (count == 0) return Buffer();
-  int* borrowed = nullptr;
-  {
-    MutexLock lock(&mu_);
-    borrowed = &entries_[layer].borrowed;
-    ++*borrowed;
-  }
-  return Counted(borrowed, const_cast<float*>(values), count,
-                 std::move(arrival));
-}
-
 Buffer RoundTable::BorrowForLife(absl::Span<float> values,
                                  std::shared_ptr<Arrival> arrival) {
   if (values.empty()) return Buffer();
@@ -218,20 +216,20 @@ Buffer RoundTable::BorrowForLife(absl::Span<float> values,
     borrowed = &borrowed_for_life_;
     ++*borrowed;
   }
-  return Counted(borrowed, values.data(), values.size(), std::move(arrival));
+  return Counted(borrowed, {values, std::move(arrival)});
 }
 
 // The buffer's last reference can be dropped on any thread, and after the
 // client is gone. So the buffer owns the table, too.
-Buffer RoundTable::Counted(int* borrowed, float* values, size_t count,
-                           std::shared_ptr<Arrival> arrival) {
+Buffer RoundTable::Counted(int* borrowed, const Lent& lent) {
   return Buffer::Borrow(
-      values, static_cast<int64_t>(count * sizeof(float)),
+      const_cast<float*>(lent.values.data()),
+      static_cast<int64_t>(lent.values.size() * sizeof(float)),
       [table = shared_from_this(), borrowed] {
         MutexLock lock(&table->mu_);
         --*borrowed;
       },
-      std::move(arrival));
+      lent.arrival);
 }
 
 RoundTable::Cost RoundTable::cost(int layer) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,11 +45,27 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
     return std::forward<F>(use)(std::as_const(ledger_));
   }
 
-  // Notes a push of a layer in the ledger (StepLedger::BeginPush). `gradient`:
-  // memory that the caller gave for the mean gradient, or empty.
-  absl::StatusOr<StepLedger::Pushed> BeginPush(
-      int layer, int64_t step, absl::Time now,
-      absl::Span<const float> gradient = {}) ABSL_LOCKS_EXCLUDED(mu_);
+  // Memory that the caller lends for a push. Values may still arrive; null: all
+  // are there.
+  struct Lent {
+    absl::Span<const float> values;
+    std::shared_ptr<Arrival> arrival = nullptr;
+  };
+  // Largest number of memories of one push.
+  static constexpr size_t kLentMax = 3;
+  // A push that the ledger has noted, with buffers over the lent memory. This
+  // memory counts as borrowed until its buffer's last reference is dropped.
+  struct Push {
+    StepLedger::Pushed pushed;
+    std::array<Buffer, kLentMax> buffers;
+  };
+  // Notes a push of a layer in the ledger (StepLedger::BeginPush), and borrows
+  // the memory of `lent`, at most kLentMax. `gradient`: memory that the caller
+  // gave for the mean gradient, or empty.
+  absl::StatusOr<Push> BeginPush(int layer, int64_t step, absl::Time now,
+                                 absl::Span<const float> gradient = {},
+                                 absl::Span<const Lent> lent = {})
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // Notes in the ledger that a round is done (StepLedger::Finish). `mean`: the
   // mean gradient; empty if it is in the memory that BeginPush got, or if the
@@ -117,11 +134,6 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
 
   // ---- Memory.
 
-  // Returns a buffer over memory that the caller pushed for a layer. The memory
-  // counts as borrowed until the buffer's last reference is dropped.
-  Buffer Borrow(int layer, const float* values, size_t count,
-                std::shared_ptr<Arrival> arrival = nullptr)
-      ABSL_LOCKS_EXCLUDED(mu_);
   // Returns a buffer over the caller's parameters or state. The machine keeps
   // the buffer for its whole life, so only AwaitReturned waits for this memory.
   Buffer BorrowForLife(absl::Span<float> values,
@@ -135,9 +147,8 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
     absl::Duration latency_total;
   };
   Cost cost(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Returns the mean time from push to done of each layer, over the rounds that
-  // were done since the last call, at most kComputeTimeMax; zero: there was
-  // none.
+  // Returns the mean push-to-done time of each layer since the last call,
+  // capped at kComputeTimeMax; zero if no round was done.
   std::vector<absl::Duration> TakeSyncTimes() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Numbers since this was made.
@@ -158,10 +169,9 @@ class RoundTable : public std::enable_shared_from_this<RoundTable> {
     Cost taken;                        // Value of `cost` at TakeSyncTimes.
   };
 
-  // Returns a buffer over `values`. When its last reference is dropped, 1 is
+  // Returns a buffer over the memory. When its last reference is dropped, 1 is
   // subtracted from `*borrowed`, a count in this table.
-  Buffer Counted(int* borrowed, float* values, size_t count,
-                 std::shared_ptr<Arrival> arrival);
+  Buffer Counted(int* borrowed, const Lent& lent);
   // True if no buffer of any push is borrowed any more.
   bool IsReturned() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

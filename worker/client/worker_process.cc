@@ -37,7 +37,8 @@ WorkerProcess::WorkerProcess(const HostClientOptions& options,
       rounds_(std::move(rounds)),
       meter_(specs),
       pages_(static_cast<int>(specs.size()), meter_, *rounds_,
-             options.add_metrics) {}
+             options.add_metrics),
+      factors_(specs.size()) {}
 
 WorkerProcess::~WorkerProcess() = default;
 
@@ -330,6 +331,10 @@ void WorkerProcess::OnEntered(const std::shared_ptr<const EpochStart>& start) {
   pages_.OnEpoch(job.routes, process_->driver().traffic());
   probe_plan_ = PlanProbes(*start);
   meter_.OnEpoch(probe_plan_);
+  for (size_t layer = 0; layer < factors_.size(); ++layer) {
+    factors_[layer].rows = job.layers[layer].rows;
+    factors_[layer].are_sent = job.routes[layer].scheme == Scheme::kFactor;
+  }
   {
     MutexLock lock(&mu_);
     epoch_ = start;

@@ -100,6 +100,10 @@ class WorkerProcess {
   // and the rows of its model, change only between two steps of the caller, or
   // when the job goes back.
   std::shared_ptr<const EpochStart> epoch() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Rows of the layer's factors in the job, and whether the plan sends factors
+  // of so many rows, as of the current epoch. Take no lock.
+  int64_t rows(int layer) const { return factors_[layer].rows; }
+  bool sends_factors(int layer) const { return factors_[layer].are_sent; }
   // Returns what a layer waits for, for messages. Waits for the driving thread
   // at most for `timeout`, and at most for 5 seconds. REQUIRES: the first
   // values have come.
@@ -148,6 +152,13 @@ class WorkerProcess {
   // Set when the first machine is made, and constant from then on.
   int rank_ = 0;  // This worker's rank.
   JobPtr job_;    // The job as of the first epoch.
+
+  // What the caller's threads read of the plan in each push, by layer.
+  struct FactorPlan {
+    std::atomic<int64_t> rows = kRowsNotKnown;
+    std::atomic<bool> are_sent = false;
+  };
+  std::vector<FactorPlan> factors_;
 
   // Used by the driving thread only.
   Caller caller_;         // Passes the calls to the machine.

@@ -115,7 +115,9 @@ class GpuClient final : public Client {
 
   // Check arguments. CheckGradient also checks that the layer's last push is
   // not open. Errors: kInvalidArgument, and those of Stager::CheckPointer.
-  absl::Status CheckLayer(int layer) const;
+  absl::Status CheckLayer(int layer) const {
+    return client_->factor_rows(layer).status();
+  }
   // `length`: number of values that the memory must have.
   absl::Status CheckMemory(int layer, absl::string_view name,
                            absl::Span<const float> memory,
@@ -277,14 +279,6 @@ absl::Status GpuClient::FitPools() {
   NEREUS_TRY(CheckStaging(layers, gpu_));
   pools_.gradients->Raise(GradientBytesOf(layers, gpu_));
   return absl::OkStatus();
-}
-
-absl::Status GpuClient::CheckLayer(int layer) const {
-  if (layer >= 0 && layer < static_cast<int>(layers_.size())) {
-    return absl::OkStatus();
-  }
-  return InvalidArgumentError("there is no layer ", layer, ": the model has ",
-                              layers_.size(), " layers, numbered from 0");
 }
 
 absl::StatusOr<StepInfo> GpuClient::BeginStep(absl::Duration timeout,

@@ -129,12 +129,10 @@ absl::Status StepLedger::CheckNext(const Layer& layer, int64_t step) const {
                 " are done, and steps must follow one another");
 }
 
-absl::Status StepLedger::CheckLayer(int layer) const {
-  if (layer >= 0 && layer < static_cast<int>(layers_.size())) {
-    return absl::OkStatus();
-  }
+absl::Status StepLedger::CheckLayer(int layer, size_t count) {
+  if (layer >= 0 && layer < static_cast<int>(count)) return absl::OkStatus();
   return InvalidArgumentError("there is no layer ", layer, ": the model has ",
-                              layers_.size(), " layers, numbered from 0");
+                              count, " layers, numbered from 0");
 }
 
 absl::Status StepLedger::CheckComplete(bool or_untouched) const {

@@ -208,7 +208,11 @@ class StepLedger {
   // ---- State.
 
   // OK, or kInvalidArgument: there is no such layer.
-  absl::Status CheckLayer(int layer) const;
+  absl::Status CheckLayer(int layer) const {
+    return CheckLayer(layer, layers_.size());
+  }
+  // The same for a model of `count` layers, without an account.
+  static absl::Status CheckLayer(int layer, size_t count);
   // OK if the caller has pushed every layer of the step that it has begun or,
   // with `or_untouched`, none of them. Errors: kFailedPrecondition, with the
   // names of the layers that are not pushed.
