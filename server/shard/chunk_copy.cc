@@ -12,17 +12,16 @@ ChunkCopy::ChunkCopy(int64_t round, int64_t elements, int state_arrays,
       elements_(elements),
       state_arrays_(state_arrays),
       parts_(1 + state_arrays + (has_average ? 1 : 0)),
-      arrived_(parts_ * FrameCount(elements), false),
-      missing_(std::ssize(arrived_)) {}
+      arrived_(parts_ * FrameCount(elements)) {}
 
 bool ChunkCopy::Has(int part, int64_t frame) const {
-  return missing_ == 0 || arrived_[part * FrameCount(elements_) + frame];
+  return is_taken_ || arrived_.Has(part * FrameCount(elements_) + frame);
 }
 
 void ChunkCopy::Take(Buffer parameters, Buffer state) {
   parameters_ = std::move(parameters);
   state_ = std::move(state);
-  missing_ = 0;
+  is_taken_ = true;
 }
 
 // Part 0 has the parameters; the mean, if there is one, is the last part.
@@ -48,8 +47,7 @@ void ChunkCopy::Add(int part, int64_t frame, const Buffer& payload,
   }
   const int64_t start = frame * kFramePayloadBytesMax;
   out.Add(CopyValues{Place(part).Slice(start, payload.bytes()), payload});
-  arrived_[part * FrameCount(elements_) + frame] = true;
-  --missing_;
+  arrived_.Mark(part * FrameCount(elements_) + frame);
 }
 
 }  // namespace nereus

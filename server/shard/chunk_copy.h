@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/protocol/frame.h"
+#include "common/protocol/frame_set.h"
 #include "common/protocol/outbox.h"
 
 namespace nereus {
@@ -29,7 +30,7 @@ class ChunkCopy {
   ChunkCopy(int64_t round, int64_t elements, int state_arrays,
             bool has_average);
 
-  bool begun() const { return !arrived_.empty(); }
+  bool begun() const { return arrived_.count() > 0; }
   int64_t round() const { return round_; }
   // Number of parts: the parameters, the arrays of state, the mean.
   int parts() const { return parts_; }
@@ -50,7 +51,9 @@ class ChunkCopy {
   }
 
   // True if all frames of all parts have arrived, or Take was called.
-  bool complete() const { return begun() && missing_ == 0; }
+  bool complete() const {
+    return begun() && (is_taken_ || arrived_.missing() == 0);
+  }
 
   // Values that have arrived: all of them once complete(). `state` and
   // `average` may be empty.
@@ -66,9 +69,8 @@ class ChunkCopy {
   int64_t elements_ = 0;
   int state_arrays_ = 0;
   int parts_ = 0;
-  // True for each frame that has arrived, by part and frame.
-  std::vector<bool> arrived_;
-  int64_t missing_ = 0;  // Number of frames that have not arrived.
+  FrameSet arrived_;       // Frames that have arrived, by part and frame.
+  bool is_taken_ = false;  // True if Take was called.
   Buffer parameters_;
   Buffer state_;    // Arrays of optimizer state, one after the other.
   Buffer average_;  // Mean gradient of `round_`.

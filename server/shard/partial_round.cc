@@ -22,8 +22,7 @@ void PartialRound::SetWorkers(const std::vector<EpochWorker>& workers) {
     if (progress.first_step == each.first_step) continue;
     progress.first_step = each.first_step;
     progress.counted = each.first_step - 1;
-    progress.arrived.assign(frames, false);
-    progress.missing = frames;
+    progress.arrived = FrameSet(frames);
   }
 }
 
@@ -75,14 +74,14 @@ std::vector<int> PartialRound::Awaited(const Job& job, int64_t round) const {
 
 bool PartialRound::Has(int rank, int64_t step, int64_t frame) const {
   const Progress& progress = progress_.at(rank);
-  return step <= progress.counted || progress.arrived[frame];
+  return step <= progress.counted || progress.arrived.Has(frame);
 }
 
 // If the last update still reads the old sum, the new sum gets new memory.
 bool PartialRound::Add(int rank, int64_t step, int64_t frame, Addend addend,
                        Outbox& out) {
   Progress& progress = progress_.at(rank);
-  NEREUS_CHECK(step == progress.counted + 1 && !progress.arrived[frame])
+  NEREUS_CHECK(step == progress.counted + 1 && !progress.arrived.Has(frame))
       << "step " << step << " of worker " << rank << ", frame " << frame;
   const bool none_begun =
       absl::c_none_of(begun_, [](bool each) { return each; });
@@ -93,12 +92,10 @@ bool PartialRound::Add(int rank, int64_t step, int64_t frame, Addend addend,
   out.Add(Accumulate{FrameOf(frame), std::move(addend),
                      /*replaces=*/!begun_[frame]});
   begun_[frame] = true;
-  progress.arrived[frame] = true;
-  if (--progress.missing > 0) return false;
+  if (!progress.arrived.Mark(frame)) return false;
   whole_ = true;
   ++progress.counted;
-  progress.missing = FrameCount(elements_);
-  progress.arrived.assign(progress.missing, false);
+  progress.arrived = FrameSet(FrameCount(elements_));
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/protocol/frame_set.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
 #include "common/protocol/outbox.h"
@@ -82,8 +83,7 @@ class PartialRound {
   struct Progress {
     int64_t first_step = kInitialRound;  // First step that it takes part in.
     int64_t counted = kInitialRound;     // Last step counted in full.
-    std::vector<bool> arrived;           // Frames of step counted + 1.
-    int64_t missing = 0;                 // Count of false in arrived.
+    FrameSet arrived;                    // Frames of step counted + 1.
   };
 
   // Returns the part of the sum that a frame is added to.

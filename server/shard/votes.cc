@@ -59,7 +59,8 @@ absl::StatusOr<Landing> Votes::OnHeader(PeerId from,
   const bool is_past = header.round <= decided_step();
   if (!counts_ || frozen_ || is_past) return Landing::Discard();
   const auto count = open_.find(header.round);
-  const bool repeated = count != open_.end() && count->second.voted[position];
+  const bool repeated =
+      count != open_.end() && count->second.voted.Has(position);
   return repeated ? Landing::Discard() : Landing::Scratch();
 }
 
@@ -68,7 +69,7 @@ std::vector<int> Votes::Missing(int64_t step) const {
   if (!job_->votes() || verdicts_.Skipped(step).has_value()) return missing;
   const auto count = open_.find(step);
   for (int position = 0; position < job_->ContributorsOf(step); ++position) {
-    if (count != open_.end() && count->second.voted[position]) continue;
+    if (count != open_.end() && count->second.voted.Has(position)) continue;
     missing.push_back(job_->workers[position].rank);
   }
   return missing;
@@ -78,13 +79,9 @@ std::optional<StepVerdict> Votes::OnFrame(PeerId from,
                                           const FrameHeader& header) {
   const auto [entry, begins] = open_.try_emplace(header.round);
   Count& count = entry->second;
-  if (begins) {
-    count.missing = job_->ContributorsOf(header.round);
-    count.voted.assign(count.missing, false);
-  }
-  count.voted[job_->PositionOf(from.rank)] = true;
+  if (begins) count.voted = FrameSet(job_->ContributorsOf(header.round));
   count.skipped |= header.part == kSkipped;
-  if (--count.missing > 0) return std::nullopt;
+  if (!count.voted.Mark(job_->PositionOf(from.rank))) return std::nullopt;
   const StepVerdict verdict{header.round, count.skipped};
   open_.erase(entry);
   verdicts_.Add({&verdict, 1});

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/protocol/frame_set.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
 #include "common/protocol/verdicts.h"
@@ -49,9 +50,8 @@ class Votes {
  private:
   // Votes on one step.
   struct Count {
-    std::vector<bool> voted;  // Indexed by position of the worker.
-    int missing = 0;          // Count of false in voted.
-    bool skipped = false;     // True once a vote is against the step.
+    FrameSet voted;        // Votes, by position of the worker.
+    bool skipped = false;  // True once a vote is against the step.
   };
 
   // Last step that has a verdict; the base round if that is later or no step

@@ -71,7 +71,8 @@ add("a peer's factors land in another rank's rows", [SWARM],
 
 add("a repeated frame of factors is counted", [SWARM],
     ("worker/machine/factor_exchange.cc",
-     "  if (!is_first && round.arrived[place.index]) return Landing::Discard();\n", ""))
+     "  if (!is_first && round.frames.Has(place.index)) return Landing::Discard();\n",
+     ""))
 
 # Memory that a connection or a disk is still reading.
 
@@ -206,8 +207,9 @@ add("a new backup gets no optimizer state", [SWARM],
 
 add("a verdict comes before all have voted", [NAN],
     ("server/shard/votes.cc",
-     "  if (--count.missing > 0) return std::nullopt;\n",
-     "  if (--count.missing > 1) return std::nullopt;\n"))
+     "  if (!count.voted.Mark(job_->PositionOf(from.rank))) return std::nullopt;\n",
+     "  count.voted.Mark(job_->PositionOf(from.rank));\n"
+     "  if (count.voted.missing() > 1) return std::nullopt;\n"))
 
 add("the last vote decides", [NAN],
     ("server/shard/votes.cc",
@@ -250,10 +252,10 @@ add("a server updates before the verdict", [NAN],
 
 add("a worker updates by factors before the verdict", [NAN],
     ("worker/machine/peer_rounds.cc", """\
-         At(ledger_.next_round()).missing == 0 &&
+         At(ledger_.next_round()).frames.missing() == 0 &&
          ledger_.Skipped(ledger_.next_round()).has_value();
 """, """\
-         At(ledger_.next_round()).missing == 0;
+         At(ledger_.next_round()).frames.missing() == 0;
 """),
     ("worker/machine/peer_rounds.h",
      "return *ledger_.Skipped(ledger_.next_round());",
@@ -286,8 +288,11 @@ add("a ring round that some workers have finished is done again by the others", 
 
 add("a repeated sum on a ring is added again", [SWARM, COUNTED_ONCE],
     ("worker/machine/ring_exchange.cc",
-     "      header.kind == FrameKind::kSum ? round.sums[index] : round.arrived[index];\n",
-     "      header.kind != FrameKind::kSum && round.arrived[index];\n"))
+     "  const bool is_repeated = header.kind == FrameKind::kSum\n"
+     "                               ? round.sums[index]\n"
+     "                               : round.frames.Has(index);\n",
+     "  const bool is_repeated =\n"
+     "      header.kind != FrameKind::kSum && round.frames.Has(index);\n"))
 
 add("an outcome is handed on with the checksum of the frame that brought it",
     [SWARM],
@@ -328,10 +333,10 @@ add("a carrier does not hand on factors of other hosts", [SWARM],
 add("a mean is handed on before it is rounded for the wire", [SWARM],
     ("worker/machine/ring_exchange.cc", """\
   out.Add(RoundValues{MemoryOf(round, index), layer_.route().wire});
-  round.Mark(index);
+  round.frames.Mark(index);
   if (ledger_.is_requested()) PassMean(round, index, out);
 """, """\
-  round.Mark(index);
+  round.frames.Mark(index);
   if (ledger_.is_requested()) PassMean(round, index, out);
   out.Add(RoundValues{MemoryOf(round, index), layer_.route().wire});
 """))
@@ -434,7 +439,7 @@ add("the machine of a host claim does not count", [SWARM],
 
 add("members do not hear the hosts of workers", [SWARM],
     ("common/messages/job_messages.cc",
-     "    if (each.host != -1) added->set_host(each.host);\n", ""))
+     "  c.Unless(-1, \"host\", worker.host);\n", ""))
 
 add("the first host falls apart in line-ups", [SWARM],
     ("common/protocol/lineup.cc",
@@ -455,12 +460,12 @@ add("a connection that was lost counts as one that was never made", [SWARM],
 
 add("a worker multiplies its part before all factors are there", [SWARM],
     ("worker/machine/factor_exchange.cc",
-     "  const bool has_factors = round.missing == round.missing_parts;\n",
+     "  const bool has_factors = round.frames.missing() == round.missing_parts;\n",
      "  const bool has_factors = true;\n"))
 
 add("a round whose step is skipped waits for parts of the product", [NAN],
     ("worker/machine/factor_exchange.cc",
-     "    round.missing -= std::exchange(round.missing_parts, 0);\n", ""))
+     "      if (!round.frames.Has(first + i)) round.frames.Mark(first + i);\n", ""))
 
 add("a round that comes whole from a source takes its mean from parts", [SWARM],
     ("worker/machine/factor_exchange.cc",
@@ -469,8 +474,8 @@ add("a round that comes whole from a source takes its mean from parts", [SWARM],
 
 add("a round that comes whole from a source expects parts of the product", [SWARM],
     ("worker/machine/peer_rounds.cc",
-     "  round.missing_parts = 0;\n  round.arrived.assign(frames, false);\n",
-     "  round.arrived.assign(frames, false);\n"))
+     "  round.frames = FrameSet(frames);\n  round.missing_parts = 0;\n",
+     "  round.frames = FrameSet(frames);\n"))
 
 # Rows that a job learns.
 

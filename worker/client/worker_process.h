@@ -153,12 +153,12 @@ class WorkerProcess {
   int rank_ = 0;  // This worker's rank.
   JobPtr job_;    // The job as of the first epoch.
 
-  // What the caller's threads read of the plan in each push, by layer.
+  // Part of the plan that the caller's threads read in each push.
   struct FactorPlan {
     std::atomic<int64_t> rows = kRowsNotKnown;
     std::atomic<bool> are_sent = false;
   };
-  std::vector<FactorPlan> factors_;
+  std::vector<FactorPlan> factors_;  // One for each layer.
 
   // Used by the driving thread only.
   Caller caller_;         // Passes the calls to the machine.

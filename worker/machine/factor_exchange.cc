@@ -152,7 +152,7 @@ void FactorExchange::PlaceOwn(Outbox& out) {
     const int seat = round.lineup.SeatOf(layer_.rank);
     const DenseGradient& dense = DenseOf(round, seat, out);
     for (int64_t i = 0; i < FrameCount(layer_.spec().parameters); ++i) {
-      round.Mark(dense.begin + i);
+      round.frames.Mark(dense.begin + i);
     }
     out.Add(CopyValues{dense.values, layer_.gradient});
     out.Add(RoundValues{dense.values, layer_.route().wire});
@@ -177,7 +177,7 @@ const FactorExchange::DenseGradient& FactorExchange::DenseOf(Round& round,
   if (dense != nullptr) return *dense;
   const int64_t first = seat * frames_per_worker_;
   for (int64_t i = first; i < first + frames_per_worker_; ++i) {
-    if (!round.arrived[i]) round.Mark(i);
+    if (!round.frames.Has(i)) round.frames.Mark(i);
   }
   for (const uint8_t matrix : kMatrices) {
     const Buffer rows = Rows(round, seat, matrix);
@@ -241,7 +241,7 @@ absl::StatusOr<FactorExchange::Place> FactorExchange::FindPlace(
   if (header.part == kDensePart) {
     const int64_t frame = NEREUS_TRY(FrameIndex(header, spec.parameters));
     const DenseGradient* const dense = PeerRounds::FindDense(round, seat);
-    if (dense == nullptr) return Place{std::ssize(round.arrived) + frame, {}};
+    if (dense == nullptr) return Place{round.frames.count() + frame, {}};
     return Place{
         dense->begin + frame,
         dense->values.Slice(FloatBytes(header.offset), FloatBytes(header))};
@@ -290,9 +290,9 @@ absl::StatusOr<Landing> FactorExchange::OnHeader(
   const Round& round = rounds_.At(header.round);
   const Place place = NEREUS_TRY(FindPlace(header, round));
   NEREUS_TRY(CheckSender(header, round));
-  const bool is_first = place.index >= std::ssize(round.arrived);
+  const bool is_first = place.index >= round.frames.count();
   if (is_first) NEREUS_TRY(CheckSentNoFactors(header, round));
-  if (!is_first && round.arrived[place.index]) return Landing::Discard();
+  if (!is_first && round.frames.Has(place.index)) return Landing::Discard();
   // OnFrame makes the memory of a dense gradient.
   return header.part == kDensePart ? Landing::Scratch()
                                    : Landing::At(place.values);
@@ -300,10 +300,12 @@ absl::StatusOr<Landing> FactorExchange::OnHeader(
 
 absl::Status FactorExchange::CheckSentNoFactors(const FrameHeader& header,
                                                 const Round& round) const {
-  const auto begin = round.arrived.begin() +
-                     static_cast<int64_t>(header.chunk) * frames_per_worker_;
-  const auto end = begin + frames_per_worker_;
-  if (std::find(begin, end, true) == end) return absl::OkStatus();
+  const int64_t first = static_cast<int64_t>(header.chunk) * frames_per_worker_;
+  bool any = false;
+  for (int64_t i = 0; i < frames_per_worker_; ++i) {
+    any = any || round.frames.Has(first + i);
+  }
+  if (!any) return absl::OkStatus();
   return RefuseFrame(header,
                      "the worker has sent factors in this round already");
 }
@@ -352,7 +354,7 @@ bool FactorExchange::OnFrame(const Frame& frame, Outbox& out) {
     DenseOf(round, static_cast<int>(header.chunk), out);
   }
   const Place place = *FindPlace(header, round);
-  round.Mark(place.index);
+  round.frames.Mark(place.index);
   if (header.part == kDensePart) {
     out.Add(Accumulate{place.values, Addend(frame), /*replaces=*/true});
   }
@@ -380,26 +382,30 @@ std::optional<RoundResult> FactorExchange::Finish(Outbox& out) {
 // worker does.
 void FactorExchange::MakePart(Outbox& out) {
   Round& round = rounds_.At(ledger_.next_round());
-  const bool has_factors = round.missing == round.missing_parts;
+  const bool has_factors = round.frames.missing() == round.missing_parts;
   const std::optional<bool> skipped = ledger_.Skipped(round.round);
   if (round.missing_parts == 0 || !has_factors || !ledger_.is_sent() ||
       !ledger_.is_requested() || !skipped.has_value()) {
     return;
   }
+  const ProductParts parts(layer_, round.lineup);
   if (*skipped) {
-    round.missing -= std::exchange(round.missing_parts, 0);
+    const int64_t first = FactorFrames(round);
+    for (int64_t i = 0; i < parts.FramesBefore(parts.count()); ++i) {
+      if (!round.frames.Has(first + i)) round.frames.Mark(first + i);
+    }
+    round.missing_parts = 0;
     return;
   }
-  const ProductParts parts(layer_, round.lineup);
   const int local = round.lineup.LocalOf(layer_.rank);
   const int64_t first = FactorFrames(round) + parts.FramesBefore(local);
-  if (round.arrived[first]) return;
+  if (round.frames.Has(first)) return;
   const ProductParts::Part part = parts.at(local);
   const Buffer values = round.memory[kProduct].Slice(FloatBytes(part.offset),
                                                      FloatBytes(part.elements));
   Multiply(round, part.begin, part.end, values, out);
   for (int64_t i = 0; i < FrameCount(part.elements); ++i) {
-    round.Mark(first + i);
+    round.frames.Mark(first + i);
     --round.missing_parts;
   }
   FrameHeader header = layer_.Header(
@@ -467,9 +473,7 @@ std::string FactorExchange::Missing() const {
     std::vector<int32_t> ranks;
     const auto add_if_missing = [&](int32_t rank, int64_t first,
                                     int64_t count) {
-      const auto begin = round.arrived.begin() + first;
-      const auto end = begin + count;
-      if (std::find(begin, end, false) != end) ranks.push_back(rank);
+      if (round.frames.Lacks(first, count)) ranks.push_back(rank);
     };
     int64_t first = 0;
     for (int host = 0; host < round.lineup.hosts(); ++host) {

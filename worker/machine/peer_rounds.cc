@@ -48,14 +48,13 @@ void PeerRounds::Open(Round& round, int64_t number) {
   round.dense.clear();
   round.missing_parts = shape.parts;
   for (int64_t own = 0; own < shape.own_count; ++own) {
-    round.Mark(shape.own_begin + own);
+    round.frames.Mark(shape.own_begin + own);
   }
 }
 
 void PeerRounds::ExpectAll(Round& round, int64_t frames) {
-  round.missing = frames;
+  round.frames = FrameSet(frames);
   round.missing_parts = 0;
-  round.arrived.assign(frames, false);
 }
 
 void PeerRounds::Reserve(Round& round, const Shape& shape) const {
@@ -83,9 +82,8 @@ const PeerRounds::DenseGradient* PeerRounds::FindDense(const Round& round,
 const PeerRounds::DenseGradient& PeerRounds::AddDense(Round& round,
                                                       int seat) const {
   const int64_t elements = layer_.spec().parameters;
-  const auto begin = std::ssize(round.arrived);
-  round.arrived.resize(begin + FrameCount(elements), false);
-  round.missing += FrameCount(elements);
+  const int64_t begin = round.frames.count();
+  round.frames.Extend(FrameCount(elements));
   const auto place = absl::c_find_if(
       round.dense,
       [seat](const DenseGradient& dense) { return dense.seat > seat; });
@@ -126,7 +124,7 @@ void PeerRounds::LeaveOut(Round& round) {
   }
   round.chosen.push_back(!any);
   for (size_t index = 0; index < round.chosen.size(); ++index) {
-    if (!round.chosen[index]) round.Mark(static_cast<int64_t>(index));
+    if (!round.chosen[index]) round.frames.Mark(static_cast<int64_t>(index));
   }
 }
 
@@ -149,7 +147,7 @@ bool PeerRounds::IsComplete() const {
   // A round is not done before this worker has sent its contribution, even if
   // no frame is missing: the other workers need the contribution.
   return ledger_.is_sent() && ledger_.is_requested() &&
-         At(ledger_.next_round()).missing == 0 &&
+         At(ledger_.next_round()).frames.missing() == 0 &&
          ledger_.Skipped(ledger_.next_round()).has_value();
 }
 
@@ -291,10 +289,9 @@ absl::StatusOr<Landing> PeerRounds::OnRecoveryHeader(
   const Place place = NEREUS_TRY(FindInMemory(header));
   // The transport may announce the last frame again after it has ended the
   // round.
-  const std::vector<bool>& arrived = At(header.round).arrived;
-  const bool is_repeated =
-      IsPast(header) ||
-      (place.index < std::ssize(arrived) && arrived[place.index]);
+  const FrameSet& frames = At(header.round).frames;
+  const bool is_repeated = IsPast(header) || (place.index < frames.count() &&
+                                              frames.Has(place.index));
   if (is_repeated) return Landing::Discard();
   return IsOfDenseSum(header) ? Landing::Scratch() : Landing::At(place.values);
 }
@@ -311,7 +308,7 @@ void PeerRounds::OnRecoveryFrame(const Frame& frame, Outbox& out) {
     if (*recovers_dense_) AddDense(round, /*seat=*/0);
   }
   const Place place = *FindInMemory(header);
-  round.Mark(place.index);
+  round.frames.Mark(place.index);
   if (!IsOfDenseSum(header)) return;
   out.Add(Accumulate{place.values, Addend(frame), /*replaces=*/true});
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "common/protocol/frame_set.h"
 #include "common/protocol/lineup.h"
 #include "common/protocol/machine.h"
 #include "worker/machine/exchange.h"
@@ -63,8 +64,7 @@ class PeerRounds {
     int host = -1;               // Number of this worker's host in `lineup`.
     int contributors = 0;        // Number of workers that contribute.
     std::vector<Buffer> memory;  // float32; the exchange says what it holds.
-    std::vector<bool> arrived;   // True for each frame that is in place.
-    int64_t missing = 0;         // Count of false in `arrived`.
+    FrameSet frames;             // Frames that are in place.
     bool sent = false;           // True if this worker has sent in this epoch.
     // Ring: true for each frame for which the sum of the hosts before this one
     // has arrived.
@@ -83,19 +83,12 @@ class PeerRounds {
     // Workers wait for this frame, so that no worker is done before all have
     // contributed.
     std::vector<bool> chosen;
-
-    // Notes that frame `index` is in place. REQUIRES: it was not in place
-    // before.
-    void Mark(int64_t index) {
-      arrived[index] = true;
-      --missing;
-    }
   };
 
   // A frame's place in the memory of its round.
   struct Place {
-    // Number of the frame in the round. It is not below the length of
-    // Round::arrived if the frame is part of a dense gradient, or of a sum of
+    // Number of the frame in the round. It is not below the number of
+    // Round::frames if the frame is part of a dense gradient, or of a sum of
     // them, of which no frame has come yet.
     int64_t index = 0;
     Buffer values;  // Memory where its payload lands.

@@ -11,10 +11,7 @@
 namespace nereus {
 
 ResultAssembly::ResultAssembly(JobPtr job, int layer)
-    : job_(std::move(job)),
-      layer_(layer),
-      frames_(*job_, layer),
-      arrived_(frames_.count(), true) {}
+    : job_(std::move(job)), layer_(layer), frames_(*job_, layer) {}
 
 void ResultAssembly::Expect(int64_t round, Buffer values, Buffer state,
                             std::optional<PeerId> donor,
@@ -29,8 +26,7 @@ void ResultAssembly::Expect(int64_t round, Buffer values, Buffer state,
   parts_ = 1 + static_cast<int>(state.bytes() / values.bytes());
   values_ = std::move(values);
   state_ = std::move(state);
-  arrived_.assign(parts_ * frames_.count(), false);
-  missing_ = parts_ * frames_.count();
+  arrived_ = FrameSet(parts_ * frames_.count());
   if (sparse != nullptr) {
     LeaveOut(*sparse);
   } else if (job_->IsSparse(layer_)) {
@@ -56,8 +52,7 @@ void ResultAssembly::LeaveOut(const SparseGradient& sparse) {
 }
 
 void ResultAssembly::LeaveOut(const Chunk& chunk, int part, int64_t frame) {
-  arrived_[IndexOf(chunk, part, frame)] = true;
-  --missing_;
+  arrived_.Mark(IndexOf(chunk, part, frame));
 }
 
 int64_t ResultAssembly::IndexOf(const Chunk& chunk, int part,
@@ -93,7 +88,9 @@ absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
   if (header.part >= parts_) {
     return RefuseFrame(header, "the part must be below ", parts_);
   }
-  if (arrived_[IndexOf(chunk, header.part, frame)]) return Landing::Discard();
+  if (arrived_.Has(IndexOf(chunk, header.part, frame))) {
+    return Landing::Discard();
+  }
   if (header.payload_bytes == 0) return Landing::Scratch();
   const int64_t offset = FloatBytes(chunk.offset + header.offset);
   if (header.part == kValuesPart) {
@@ -105,8 +102,8 @@ absl::StatusOr<Landing> ResultAssembly::Place(const FrameHeader& header) const {
 
 bool ResultAssembly::Count(const FrameHeader& header) {
   const Chunk& chunk = job_->placement.layer_chunks(layer_)[header.chunk];
-  arrived_[IndexOf(chunk, header.part, *frames_.Find(chunk, header))] = true;
-  if (--missing_ > 0) return false;
+  const int64_t frame = *frames_.Find(chunk, header);
+  if (!arrived_.Mark(IndexOf(chunk, header.part, frame))) return false;
   values_ = Buffer();
   state_ = Buffer();
   return true;
@@ -115,7 +112,7 @@ bool ResultAssembly::Count(const FrameHeader& header) {
 bool ResultAssembly::Complete(const Chunk& chunk) const {
   for (int part = 0; part < parts_; ++part) {
     for (int64_t frame = 0; frame < frames_.CountOf(chunk); ++frame) {
-      if (!arrived_[IndexOf(chunk, part, frame)]) return false;
+      if (!arrived_.Has(IndexOf(chunk, part, frame))) return false;
     }
   }
   return true;

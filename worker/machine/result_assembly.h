@@ -8,6 +8,7 @@
 
 #include "common/base/status.h"
 #include "common/protocol/frame.h"
+#include "common/protocol/frame_set.h"
 #include "common/protocol/job.h"
 #include "common/protocol/machine.h"
 #include "worker/machine/sparse_gradient.h"
@@ -98,7 +99,7 @@ class ResultAssembly {
   bool Count(const FrameHeader& header);
 
   // True if frames of the expected round are missing.
-  bool open() const { return missing_ > 0; }
+  bool open() const { return arrived_.missing() > 0; }
   // The round that was expected last.
   int64_t round() const { return round_; }
   // True if all frames of the chunk in the round that was expected last have
@@ -117,7 +118,7 @@ class ResultAssembly {
   void LeaveOut(const SparseGradient& sparse);
   // Marks as arrived one frame that the round does not send.
   void LeaveOut(const Chunk& chunk, int part, int64_t frame);
-  // Index of a frame in arrived_.
+  // Number of a frame in arrived_.
   int64_t IndexOf(const Chunk& chunk, int part, int64_t frame) const;
   absl::Status CheckSender(const Chunk& chunk, const FrameHeader& header) const;
 
@@ -130,9 +131,7 @@ class ResultAssembly {
   Buffer state_;                       // Memory of parts 1, 2, ...
   int parts_ = 1;                      // Number of parts.
   std::optional<PeerId> donor_;        // Donor; absent: the shards send.
-  // True for frames that have arrived or are not sent.
-  std::vector<bool> arrived_;
-  int64_t missing_ = 0;  // Count of false in arrived_.
+  FrameSet arrived_;  // Frames that have arrived or are not sent.
 };
 
 }  // namespace nereus

@@ -166,7 +166,7 @@ void RingExchange::PassSum(Round& round, int64_t index, Outbox& out) {
 // the workers that receive the mean.
 void RingExchange::OnMean(Round& round, int64_t index, Outbox& out) {
   out.Add(RoundValues{MemoryOf(round, index), layer_.route().wire});
-  round.Mark(index);
+  round.frames.Mark(index);
   if (ledger_.is_requested()) PassMean(round, index, out);
 }
 
@@ -187,7 +187,7 @@ void RingExchange::Gather(Outbox& out) {
   const RingFrames frames = FramesOf(round);
   for (int count = 0; count < round.lineup.hosts(); ++count) {
     frames.ForSegment(After(round, count), [&](int64_t index) {
-      const bool is_here = Travels(round, index) && round.arrived[index];
+      const bool is_here = Travels(round, index) && round.frames.Has(index);
       if (is_here && Carries(round, index)) PassMean(round, index, out);
     });
   }
@@ -227,8 +227,9 @@ absl::StatusOr<Landing> RingExchange::OnHeader(
     return RefuseFrame(header, "that block does not travel in this round");
   }
   if (is_part) return local_.OnLocalHeader(header, index, index);
-  const bool is_repeated =
-      header.kind == FrameKind::kSum ? round.sums[index] : round.arrived[index];
+  const bool is_repeated = header.kind == FrameKind::kSum
+                               ? round.sums[index]
+                               : round.frames.Has(index);
   return is_repeated ? Landing::Discard() : Landing::At(MemoryOf(round, index));
 }
 
@@ -276,7 +277,7 @@ bool RingExchange::OnFrame(const Frame& frame, Outbox& out) {
     if (is_here) PassSum(round, index, out);
     return false;
   }
-  round.Mark(index);
+  round.frames.Mark(index);
   if (!ledger_.is_requested()) return true;  // Gather passes the mean on.
   if (header.kind == FrameKind::kMean) PassMean(round, index, out);
   return false;
@@ -339,7 +340,7 @@ std::string RingExchange::Missing() const {
       frames.ForSegment(host, [&](int64_t index) {
         if (!ranks.empty() || !Travels(round, index)) return;
         if (!Carries(round, index)) {
-          if (!round.arrived[index]) {
+          if (!round.frames.Has(index)) {
             ranks.push_back(CarrierOn(round, round.host, index));
           }
           return;

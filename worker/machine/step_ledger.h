@@ -211,7 +211,7 @@ class StepLedger {
   absl::Status CheckLayer(int layer) const {
     return CheckLayer(layer, layers_.size());
   }
-  // The same for a model of `count` layers, without an account.
+  // OK, or the same error, for a model of `count` layers.
   static absl::Status CheckLayer(int layer, size_t count);
   // OK if the caller has pushed every layer of the step that it has begun or,
   // with `or_untouched`, none of them. Errors: kFailedPrecondition, with the
