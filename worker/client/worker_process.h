@@ -158,7 +158,7 @@ class WorkerProcess {
     std::atomic<int64_t> rows = kRowsNotKnown;
     std::atomic<bool> are_sent = false;
   };
-  std::vector<FactorPlan> factors_;  // One for each layer.
+  std::vector<FactorPlan> factors_;  // Plans of the layers.
 
   // Used by the driving thread only.
   Caller caller_;         // Passes the calls to the machine.
