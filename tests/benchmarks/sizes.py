@@ -9,7 +9,7 @@ Prints, for the files that git knows:
   test lines       all lines of C++ under tests
   modules          .cc files with their headers, and headers alone, without tests
   begin_step       classes that declare BeginStep in headers and sources of the product
-  glossary         terms of docs/glossary.md, or of docs/architecture.md
+  glossary         terms of docs/glossary.md
   way              modules whose functions run in a step of one worker and one server, from
                    Client::Push to the return of WaitAll
   push locks       mutexes that Client::Push takes on the caller's thread
@@ -73,16 +73,14 @@ def measure():
         path for path in product
         for _ in re.findall(r"StatusOr<StepInfo> BeginStep\((?!Stream)", read(path))
         if path.endswith(".h") or "override;" in read(path))
-    glossary = "docs/glossary.md" if os.path.exists(os.path.join(TOP, "docs/glossary.md")) \
-        else "docs/architecture.md"
-    terms = re.search(r"(?ms)^\| (?:term|word) \|.*?\n\n", read(glossary) + "\n\n")
+    terms = [line for line in read("docs/glossary.md").splitlines() if line.startswith("| ")]
     figures = {
         "product": sum(code_lines(read(path)) for path in product),
         "tests": sum(code_lines(read(path)) for path in tests),
         "test_lines": sum(len(read(path).splitlines()) for path in tests),
         "modules": len({module_of(path) for path in product}),
         "begin_step": len(classes),
-        "glossary": terms.group(0).count("\n|") - 1 if terms else None,
+        "glossary": len(terms) - 2,
     }
     if os.path.exists(os.path.join(TOP, WALK)):
         modules, locks = walk(WALK)
