@@ -161,7 +161,7 @@ absl::string_view CostKindName(CostKind kind) {
 absl::Status PlanRules::Validate() const {
   if (choose_wire && cost != CostKind::kTime) {
     return InvalidArgumentError(
-        "wire auto needs cost time: of bytes, 16 bits are always fewer");
+        "wire auto needs cost time: by bytes alone, 16-bit values always win");
   }
   // Refuses choose_wire if the planner could never choose a wire type. The
   // planner needs times for this choice, and workers measure times while the

@@ -69,8 +69,8 @@ PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
         "the same bits";
   } else if (options.sparsity.share > 0) {
     rules.fixed = absl::StrCat(
-        "the plan stays as it is once blocks are held back, sparsity ",
-        options.sparsity.share);
+        "with sparsity ", options.sparsity.share,
+        " the plan cannot change after the dense steps");
   }
   rules.fusion_bytes = options.fusion_bytes;
   rules.choose_fusion = options.tune_fusion;

@@ -13,12 +13,9 @@ struct ConnectLimits {
   // Time of SteadyNow after which no attempt is made, but for the first one. An
   // attempt under way then ends, at the earliest 0.2 s after its start.
   absl::Time deadline;
-  // Longest time from the first to the last of consecutive attempts that failed
-  // without reaching a process that listens at the address; then the link is
-  // given up. Such an attempt itself may last as long. A failure of the name
-  // server does not count. A process that listens but does not answer counts as
-  // reached: only the deadline applies to it. Infinite: only the deadline
-  // applies.
+  // Longest time without any TCP connection, from the first to the last of
+  // consecutive attempts; then the link is given up. Failures of the name
+  // server do not count. Once TCP has connected, only the deadline applies.
   absl::Duration unreachable_max = absl::InfiniteDuration();
 };
 

@@ -3,14 +3,10 @@
 // Run starts the processes and calls WaitUntil for each phase of the job: the
 // coordinator listens, all workers end, all servers end. WaitUntil handles the
 // events of ProcessGroup and decides after each event what a dead process
-// means:
-//
-//   died -> ReplaceTheDead: started again, while restarts are left
-//        -> GiveUpTheDead:  given up: the job goes on without it
-//        -> Failure:        the job fails, with the first cause
+// means (FateOf): ReplaceTheDead, GiveUpTheDead and Failure do what follows.
 //
 // A process that dies makes other processes fail, so the first process that
-// HasFailed finds need not be the cause. Failure waits a second for the others.
+// has failed need not be the cause. Failure waits a second for the others.
 // Then it names the cause (FailedProcesses): a process that was killed by
 // SIGKILL, or else one with a line that is not understood, or else the process
 // that ended first.
@@ -38,8 +34,6 @@ namespace {
 
 // Time for the coordinator to listen.
 constexpr absl::Duration kListenTimeout = absl::Seconds(30);
-// Time for a worker to evaluate its model after the job has finished.
-constexpr absl::Duration kWorkerEndTimeout = absl::Minutes(10);
 // Time for the servers to end after the last worker has ended.
 constexpr absl::Duration kServerEndTimeout = absl::Seconds(15);
 // Time for the servers to end if the exits of workers decide. Servers do not
@@ -145,6 +139,7 @@ absl::Status LocalJob::StartCoordinator() {
   files_ = NEREUS_TRY(MakeLocalFiles(options_.spec));
   LocalProcess child;
   child.is_server = true;
+  child.coordinates = true;
   const bool is_shard = options_.restarts == 0;
   child.name = is_shard ? kFirstShard : kCoordinator;
   child.arguments = is_shard
@@ -261,71 +256,53 @@ void LocalJob::OnExit(int process, const ProcessExit& exit) {
   exits_.push_back(process);
 }
 
-bool LocalJob::CoordinatorHasFailed() const {
-  return absl::c_any_of(processes_, [](const auto& each) {
-    return each.name == kCoordinator && each.exit.has_value() &&
-           each.exit->code != 0;
-  });
-}
-
 // A coordinator ends without an error only after all workers have left.
 std::optional<absl::Time> LocalJob::FinishedAt() const {
-  const absl::string_view coordinator =
-      options_.restarts == 0 ? kFirstShard : kCoordinator;
   for (const LocalProcess& child : processes_) {
-    if (child.name == coordinator && !coordinator_.empty() &&
-        child.exit.has_value() && child.exit->ok()) {
+    if (child.coordinates && !coordinator_.empty() && child.exit.has_value() &&
+        child.exit->ok()) {
       return child.since;
     }
   }
   return std::nullopt;
 }
 
-bool LocalJob::HasFailed(const LocalProcess& child) const {
-  if (child.is_replaced || child.is_given_up) return false;
-  if (!child.mistake.empty()) return true;
-  if (IsDrained(child)) return false;
-  if (!child.exit.has_value()) return false;
-  if ((child.is_server || child.is_done) && IsFinished()) return false;
-  const bool is_early = child.is_server ? coordinator_.empty() : !child.is_done;
-  return !child.exit->ok() || is_early;
-}
-
-bool LocalJob::IsDrained(const LocalProcess& child) {
-  return !child.is_done && child.exit.has_value() && child.exit->ok() &&
-         child.seen == LocalProcess::Seen::kLeftEarly;
-}
-
-bool LocalJob::IsVerdict(const LocalProcess& child) const {
-  return !child.is_server && workers_->exit_decides() &&
-         !child.was_killed_from_outside() && child.exit->code != kExitAgain;
-}
-
-bool LocalJob::MayBeReplaced(const LocalProcess& child) const {
-  return child.mistake.empty() && !IsVerdict(child) &&
-         outcome_.restarts < options_.restarts &&
-         (!coordinator_.empty() || child.was_killed()) &&
-         !CoordinatorHasFailed() && !IsFinished();
+JobSituation LocalJob::Situation() const {
+  JobSituation job;
+  job.exit_decides = workers_->exit_decides();
+  job.restarts = options_.restarts;
+  job.restarts_left = options_.restarts - outcome_.restarts;
+  job.backup = options_.spec.options.backup;
+  job.min_workers = options_.spec.min_workers;
+  job.listens = !coordinator_.empty();
+  job.trains = has_begun_ || workers_->has_progress();
+  job.finished_at = FinishedAt();
+  for (const LocalProcess& child : processes_) {
+    const bool has_ended = child.exit.has_value();
+    job.running_workers += !child.is_server && !has_ended ? 1 : 0;
+    if (options_.restarts > 0 && child.coordinates && has_ended &&
+        child.exit->code != 0) {
+      job.coordinator_failed = true;
+    }
+  }
+  return job;
 }
 
 bool LocalJob::JobHasFailed() const {
+  const JobSituation job = Situation();
   return absl::c_any_of(processes_, [&](const auto& each) {
-    return HasFailed(each) && !MayBeReplaced(each);
+    return FateOf(each, job, SteadyNow()) == Fate::kFailsJob;
   });
 }
 
 // A process that was killed is started again at once. A process that exited
 // perhaps did so because the job has failed, so its restart waits kSettleTime.
-bool LocalJob::IsToBeReplaced(const LocalProcess& child, absl::Time now) const {
-  return HasFailed(child) && MayBeReplaced(child) &&
-         (child.was_killed() || now - child.since > kSettleTime);
-}
-
 absl::Status LocalJob::ReplaceTheDead() {
   const absl::Time now = SteadyNow();
   for (size_t i = 0; i < processes_.size(); ++i) {
     LocalProcess& dead = processes_[i];
-    if (!IsToBeReplaced(dead, now)) continue;
+    const bool is_due = dead.was_killed() || now - dead.since > kSettleTime;
+    if (!is_due || FateOf(dead, Situation(), now) != Fate::kRestart) continue;
     ++outcome_.restarts;
     dead.is_replaced = true;
     display_->PrintLine(
@@ -334,11 +311,12 @@ absl::Status LocalJob::ReplaceTheDead() {
     LocalProcess next;
     next.name = dead.name;
     next.is_server = dead.is_server;
+    next.coordinates = dead.coordinates;
     next.arguments = dead.arguments;
     next.worker = dead.worker;
     next.is_restart = true;
     next.since = now;
-    if (next.name == kCoordinator) {
+    if (next.coordinates) {
       // The other processes, if there are any, look for it at its old port.
       const std::string port =
           coordinator_.empty()
@@ -351,48 +329,10 @@ absl::Status LocalJob::ReplaceTheDead() {
   return absl::OkStatus();
 }
 
-bool LocalJob::IsSparedServer(const LocalProcess& child) const {
-  const absl::string_view coordinator =
-      options_.restarts == 0 ? kFirstShard : kCoordinator;
-  return options_.spec.options.backup && child.was_killed() &&
-         child.name != coordinator &&
-         (has_begun_ || workers_->has_progress()) && !IsFinished() &&
-         !child.is_replaced && !MayBeReplaced(child);
-}
-
-bool LocalJob::IsToBeGivenUp(const LocalProcess& child) const {
-  if (child.is_given_up || child.is_done || !child.mistake.empty())
-    return false;
-  if (child.is_server) return IsSparedServer(child);
-  // A program that was started again as the job ended comes too late.
-  if (workers_->exit_decides()) {
-    return child.is_late ||
-           (child.is_restart && IsFinished() && HasFailed(child));
-  }
-  // Once the job is finished, a failed worker has no coordinator to come back
-  // to, and a worker that stands still might never end.
-  if (IsFinished()) {
-    return HasFailed(child) ||
-           (!child.exit.has_value() &&
-            SteadyNow() - *FinishedAt() > kWorkerEndTimeout);
-  }
-  if (IsDrained(child)) return true;
-  // Before any worker has trained, the job waits for all workers, and would
-  // wait for ever for a worker that is given up.
-  return options_.restarts == 0 && child.was_killed() &&
-         workers_->has_progress() &&
-         RunningWorkers() >= options_.spec.min_workers;
-}
-
-int LocalJob::RunningWorkers() const {
-  return static_cast<int>(absl::c_count_if(processes_, [](const auto& each) {
-    return !each.is_server && !each.exit.has_value();
-  }));
-}
-
 void LocalJob::GiveUpTheDead() {
+  const absl::Time now = SteadyNow();
   for (LocalProcess& child : processes_) {
-    if (!IsToBeGivenUp(child)) continue;
+    if (FateOf(child, Situation(), now) != Fate::kGivenUp) continue;
     child.is_given_up = true;
     if (child.is_server) {
       ++outcome_.lost_servers;
@@ -417,7 +357,7 @@ void LocalJob::GiveUpTheDead() {
 std::string LocalJob::Hint(const LocalProcess& child) const {
   const bool has_backup = options_.spec.options.backup;
   if (!child.mistake.empty() || !child.exit.has_value()) return "";
-  if (IsVerdict(child)) return "";
+  if (IsVerdict(child, Situation())) return "";
   if (options_.restarts > 0 && outcome_.restarts >= options_.restarts) {
     return absl::StrCat("all ", options_.restarts,
                         " restarts are used: --restarts=N allows more");
@@ -429,7 +369,7 @@ std::string LocalJob::Hint(const LocalProcess& child) const {
                             ? ", --backup=1 keeps a copy of each shard"
                             : "");
   }
-  const bool is_shard = child.is_server && child.name != kCoordinator;
+  const bool is_shard = child.is_server && !child.coordinates;
   const bool is_kept = has_backup || !options_.checkpoint_dir.empty();
   return is_shard && !is_kept ? kKeepsShards : "";
 }
@@ -440,13 +380,14 @@ std::string LocalJob::Hint(const LocalProcess& child) const {
 // a kill is a cause even if it was seen late. But a process may abort because
 // another one has failed.
 std::vector<const LocalProcess*> LocalJob::FailedProcesses() const {
+  const JobSituation job = Situation();
   std::vector<const LocalProcess*> failed;
   for (const LocalProcess& child : processes_) {
     if (!child.mistake.empty()) failed.push_back(&child);
   }
   for (const int process : exits_) {
     const LocalProcess& child = processes_[process];
-    const bool counts = HasFailed(child) || child.is_given_up;
+    const bool counts = HasFailed(child, job) || child.is_given_up;
     if (child.mistake.empty() && counts) failed.push_back(&child);
   }
   absl::c_stable_sort(failed, [](auto* a, auto* b) {

@@ -12,6 +12,7 @@
 #include "common/base/status.h"
 #include "common/rpc/admin_client.h"
 #include "server/admin/end_check.h"
+#include "server/admin/fate.h"
 #include "server/admin/local_options.h"
 #include "server/admin/local_process.h"
 #include "server/admin/local_report.h"
@@ -54,16 +55,8 @@ class EndNotices {
 // calling thread handles the signals of its own process (ProcessGroup). No
 // process of the job outlives Run, however Run ends.
 //
-// First the coordinator starts, then the other servers and the workers. If a
-// process dies before the job is finished, there are four cases. While restarts
-// are left (LocalJobOptions::restarts), the process is started again. If there
-// are no restarts at all, the job goes on without a worker that was killed, as
-// long as enough other workers train. The job goes on without a server that was
-// killed, if another server has a copy of its shard (IsSparedServer). In all
-// other cases the job fails. If the exits of workers decide
-// (LocalWorkers::exit_decides), a worker is started again only after SIGKILL or
-// the code kExitAgain, and the job goes on only without a worker that was
-// started again too late, as the job ended.
+// First the coordinator starts, then the other servers and the workers. FateOf
+// says what becomes of a process that dies.
 //
 // At the end, LocalJob first asks the workers that still run to end, and later
 // the servers. So the program of a worker has 10 s to save its state, and to
@@ -149,41 +142,14 @@ class LocalJob : private ProcessEvents {
   // workers had left.
   std::optional<absl::Time> FinishedAt() const;
   bool IsFinished() const { return FinishedAt().has_value(); }
-  // True if the separate coordinator of a job with restarts has exited with an
-  // error. A coordinator that a signal ended does not count.
-  bool CoordinatorHasFailed() const;
-  // True if a process has failed, and was not replaced and is not given up.
-  bool HasFailed(const LocalProcess& child) const;
-  // True for a worker of the reference trainer that has left the job early, as
-  // an operator has asked for.
-  static bool IsDrained(const LocalProcess& child);
-  // True for a worker that must not be started again: exits decide, no kill
-  // from outside ended it, and its code is not kExitAgain, so its program would
-  // end in the same way again.
-  bool IsVerdict(const LocalProcess& child) const;
-  // True if restarts are left and a restart of this process can help the job.
-  bool MayBeReplaced(const LocalProcess& child) const;
-  // True if a process has failed and no restart can help.
+  // Returns what the fates of all processes depend on now.
+  JobSituation Situation() const;
+  // True if a process makes the job fail.
   bool JobHasFailed() const;
-
   // Starts failed processes again, while restarts are left.
   absl::Status ReplaceTheDead();
-  // True if this process is to be started again now.
-  bool IsToBeReplaced(const LocalProcess& child, absl::Time now) const;
-  // Gives up each process for which IsToBeGivenUp is true: the job goes on
-  // without it.
+  // Gives up each process without which the job goes on.
   void GiveUpTheDead();
-  // True for a worker that was killed while enough other workers train on, for
-  // a worker that fails or does not end after the job was finished, for a
-  // program that was started again too late, and for a spared server.
-  bool IsToBeGivenUp(const LocalProcess& child) const;
-  // True for a server that was killed after a worker has reported progress
-  // (LocalWorkers::has_progress), if it is not the coordinator's process and
-  // another server has a copy of its shard.
-  bool IsSparedServer(const LocalProcess& child) const;
-
-  // Returns the number of workers that have not ended.
-  int RunningWorkers() const;
 
   // Returns advice: a flag that would have helped against this end of `child`.
   // Empty: there is none.

@@ -40,6 +40,8 @@ struct LocalProcess {
   std::string name;
   // True for a server. False: a worker.
   bool is_server = false;
+  // True for the server that coordinates: a process of its own, or shard 0.
+  bool coordinates = false;
   // Arguments of a server. Not used for a worker: see LocalWorkers::Program.
   std::vector<std::string> arguments;
   // Number of a worker among those that this program starts, from 0; a worker

@@ -102,9 +102,9 @@ class FullRound {
   int incomplete_ = 0;         // Number of contributors with frames left.
   int64_t frames_ = kUnknown;  // Number of frames of each contributor.
 
-  // Frames of a sparse round: whether a contributor has sent the frame, and
-  // whether its values have their momentum in them.
+  // Sparse rounds, by frame: some contributor has sent it.
   std::vector<bool> chosen_;
+  // Its values include momentum (kResumedPart).
   std::vector<bool> resumed_;
   int64_t chosen_count_ = 0;  // Count of true in chosen_.
 };
