@@ -1,21 +1,21 @@
 // Errors and warnings about command lines and the variables of flags.
 //
-// CLI11, the parser of command lines, reports a mistake as text, which often
-// leaves out the flag or the value. Explain turns that text into "--flag is
-// ..., must be ...". Read ParseFlags first, then Explain, ExplainUnexpected,
-// WarnOfVariables. Programs call RefuseFlags and WithFlagNames after parsing,
-// for checks of their own.
+// FindMistake looks for mistakes that CLI11, the parser of command lines, would
+// misread or report without the flag's name. A FlagError is a value that a flag
+// refuses. Read ParseFlags first, then FindMistake, Explain, WarnOfVariables.
+// Programs call RefuseFlags and WithFlagNames after parsing, for checks of
+// their own.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -80,27 +80,22 @@ std::string FlagWithChoice(const CLI::App& app, const std::string& value) {
   return "";
 }
 
-// Explains arguments that CLI11 did not expect. CLI11 lists them in reverse
-// order and mixes values with flags. So the explanation names only the first
-// unknown flag of the command line. Without one, it repeats CLI11's list.
-std::string ExplainUnexpected(const CLI::App& app, const std::string& message,
-                              int argc, char** argv) {
-  const std::vector<std::string> flags = FlagsOf(app);
-  for (int i = 1; i < argc; ++i) {
-    const absl::string_view argument = argv[i];
-    const std::string name(argument.substr(0, argument.find('=')));
-    if (!absl::StartsWith(name, "--") || absl::c_linear_search(flags, name)) {
-      continue;
-    }
-    const bool is_jobs = FindJobOption(name.substr(2)) != nullptr;
-    return absl::StrCat("unknown flag ", name,
-                        is_jobs ? ", which is the coordinator's alone: give "
-                                  "it to nereus-server, or to nereusctl local"
-                                : Suggest(name, flags));
+std::string ExplainUnknownFlag(const CLI::App& app, const std::string& name) {
+  const bool is_jobs = FindJobOption(name.substr(2)) != nullptr;
+  return absl::StrCat("unknown flag ", name,
+                      is_jobs ? ", which is the coordinator's alone: give it "
+                                "to nereus-server, or to nereusctl local"
+                              : Suggest(name, FlagsOf(app)));
+}
+
+// Explains arguments that CLI11 did not expect. It mixes values with flags, so
+// the explanation names only the first unknown flag, if there is one.
+std::string ExplainUnexpected(const CLI::App& app) {
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  for (const std::string& argument : unknown) {
+    if (!absl::StartsWith(argument, "--")) continue;
+    return ExplainUnknownFlag(app, argument.substr(0, argument.find('=')));
   }
-  std::vector<std::string> unknown = absl::StrSplit(
-      message.substr(message.find(": ") + 2), ' ', absl::SkipEmpty());
-  absl::c_reverse(unknown);
   return absl::StrCat("unknown argument", unknown.size() == 1 ? " " : "s ",
                       absl::StrJoin(unknown, " "));
 }
@@ -115,80 +110,33 @@ std::string ExplainCommand(const CLI::App& app, int argc, char** argv) {
   return absl::StrCat("unknown command ", argv[1], Suggest(argv[1], commands));
 }
 
-// Returns the part of `text` behind `mark`, or `otherwise` if `text` has no
-// `mark`.
-std::string After(const std::string& text, absl::string_view mark,
-                  const std::string& otherwise = "") {
-  const size_t at = text.find(mark.data(), 0, mark.size());
-  return at == std::string::npos ? otherwise : text.substr(at + mark.size());
-}
-
-// Returns the value in "... = abc" or in "\"abc\" is not ...".
-std::string ValueIn(const std::string& message) {
-  if (absl::StrContains(message, " = ")) return After(message, " = ");
-  const std::vector<std::string> parts = absl::StrSplit(message, '"');
-  return parts.size() > 1 ? parts[1] : "";
-}
-
-// Returns a number without zeros at the end of its fraction: CLI11 shows 0.999
-// as 0.999000.
-std::string WithoutZeros(std::string number) {
-  if (!absl::StrContains(number, ".")) return number;
-  number.erase(number.find_last_not_of('0') + 1);
-  if (number.back() == '.') number.pop_back();
-  return number;
+// Names the flag's variable instead of the flag if only the variable has set
+// it.
+std::string ExplainValue(const CLI::App& app, const FlagError& error, int argc,
+                         char** argv) {
+  const std::string variable = FlagVariable(error.flag().substr(2));
+  const bool is_set = std::getenv(variable.c_str()) != nullptr;
+  const std::string source =
+      is_set && !IsOnCommandLine(error.flag(), argc, argv)
+          ? absl::StrCat("the variable ", variable)
+          : error.flag();
+  const std::string other = FlagWithChoice(app, error.given());
+  return absl::StrCat(
+      source, error.what(),
+      other.empty() ? "" : absl::StrCat("; did you mean ", other, "?"));
 }
 
 std::string Explain(const CLI::App& app, const CLI::ParseError& error, int argc,
                     char** argv) {
-  const std::string message = error.what();
-  const auto says = [&](absl::string_view part) {
-    return absl::StrContains(message, part);
-  };
-  if (says("subcommand is required")) return ExplainCommand(app, argc, argv);
-  if (says("was not expected") || says("were not expected")) {
-    return ExplainUnexpected(app, message, argc, argv);
+  if (const auto* value = dynamic_cast<const FlagError*>(&error)) {
+    return ExplainValue(app, *value, argc, argv);
   }
-  const size_t begin = message.find("--");
-  if (begin == std::string::npos) return message;
-  const size_t end = message.find_first_of(" :=,", begin);
-  const std::string flag = message.substr(begin, end - begin);
-  // If only the flag's variable has set the flag, the explanation names the
-  // variable.
-  const std::string variable = FlagVariable(flag.substr(2));
-  const bool is_set = std::getenv(variable.c_str()) != nullptr;
-  const std::string source = is_set && !IsOnCommandLine(flag, argc, argv)
-                                 ? absl::StrCat("the variable ", variable)
-                                 : flag;
-  if (says("Could not convert")) {
-    return absl::StrCat(source, " is \"", ValueIn(message),
-                        "\", which is not a valid value: see --help");
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    return ExplainUnexpected(app);
   }
-  if (says("At Most 1 required")) {
-    return absl::StrCat(source, " is given more than once");
-  }
-  if (says("required") && says("missing")) {
-    return absl::StrCat(source, " needs a value");
-  }
-  // CLI11 says "--flag: Value abc not in range 1 to 9".
-  const std::string value = After(message, ": Value ");
-  if (const size_t range = value.find(" not in range ");
-      range != std::string::npos) {
-    const std::pair<std::string, std::string> ends = absl::StrSplit(
-        After(value, " not in range "), absl::MaxSplits(" to ", 1));
-    return absl::StrCat(source, " is \"", value.substr(0, range),
-                        "\", must be a number from ", WithoutZeros(ends.first),
-                        " to ", WithoutZeros(ends.second));
-  }
-  if (says(" is required")) return message;
-  // Other messages are "--flag: text"; the flag is replaced by its source.
-  std::string text =
-      absl::StrCat(source, ": ", After(message, ": ", /*otherwise=*/message));
-  if (says("is not one of")) {
-    const std::string other = FlagWithChoice(app, ValueIn(message));
-    if (!other.empty()) absl::StrAppend(&text, "; did you mean ", other, "?");
-  }
-  return text;
+  const bool no_command =
+      app.get_require_subcommand_min() > 0 && app.get_subcommands().empty();
+  return no_command ? ExplainCommand(app, argc, argv) : error.what();
 }
 
 // Sets the format of the log from --log-format, for mistakes that the parser
@@ -237,66 +185,46 @@ void WarnOfVariables(const CLI::App& app) {
   }
 }
 
-// Returns what is wrong with `value` if the option takes a number and the value
-// is NaN; "" otherwise. `name`: the flag or variable that has the value.
-std::string ExplainNan(const CLI::Option& option, absl::string_view name,
-                       absl::string_view value) {
-  double number = 0.0;
-  if (!absl::StartsWith(option.get_type_name(), "FLOAT") ||
-      !absl::SimpleAtod(value, &number) || !std::isnan(number)) {
-    return "";
-  }
-  return absl::StrCat(name, " is \"", value, "\", must be a number");
-}
-
-// Explains the first flag, on the command line or in a variable, whose value
-// CLI11 would misread. Returns "" if there is none.
+// Explains the first flag of the command line that is given twice or without a
+// value. Returns "" if there is none.
 //
 // If a flag has no value, CLI11 takes the next argument as its value. A script
 // with an unset variable gives "--data= --workers=4": --data would get the
-// value "--workers=4", and the job would have 1 worker, the default. CLI11 also
-// lets NaN pass each check of a range.
-std::string ExplainMisread(const CLI::App& app, int argc, char** argv) {
+// value "--workers=4", and the job would have 1 worker, the default.
+std::string FindMistake(const CLI::App& app, int argc, char** argv) {
   std::vector<const CLI::Option*> options = app.get_options();
   for (const CLI::App* command : app.get_subcommands(/*filter=*/{})) {
     const auto more = command->get_options();
     options.insert(options.end(), more.begin(), more.end());
   }
+  std::set<const CLI::Option*> given;
   for (int i = 1; i < argc; ++i) {
-    const absl::string_view argument = argv[i];
+    const std::string argument = argv[i];
     if (argument == "--") break;
-    const size_t end = argument.find('=');
-    const auto option = absl::c_find_if(options, [&](const auto* each) {
-      return each->check_name(std::string(argument.substr(0, end)));
-    });
-    if (!absl::StartsWith(argument, "--") || option == options.end()) continue;
-    if (end == argument.size() - 1) {
+    const std::string name = argument.substr(0, argument.find('='));
+    const auto found = absl::c_find_if(
+        options, [&](const auto* each) { return each->check_name(name); });
+    if (!absl::StartsWith(argument, "--") || found == options.end()) continue;
+    const CLI::Option& option = **found;
+    if (absl::EndsWith(argument, "=")) {
       return absl::StrCat(argument,
-                          " has no value: is a variable of the "
-                          "shell not set? Without the flag, its default "
-                          "counts");
+                          " has no value: is a variable of the shell not set? "
+                          "Without the flag, its default counts");
+    }
+    const bool is_single =
+        option.get_multi_option_policy() == CLI::MultiOptionPolicy::Throw &&
+        option.get_expected_max() <= 1;
+    if (is_single && !given.insert(&option).second) {
+      return absl::StrCat(name, " is given more than once");
     }
     const bool needs_value =
-        (*option)->get_type_size() > 0 && (*option)->get_expected_min() > 0;
-    if (end == absl::string_view::npos && needs_value && i + 1 < argc &&
-        absl::StartsWith(argv[i + 1], "--")) {
-      return absl::StrCat(argument, " needs a value before ", argv[i + 1]);
+        option.get_type_size() > 0 && option.get_expected_min() > 0;
+    if (!needs_value || name != argument) continue;
+    if (i + 1 == argc) return absl::StrCat(name, " needs a value");
+    if (absl::StartsWith(argv[i + 1], "--")) {
+      return absl::StrCat(name, " needs a value before ", argv[i + 1]);
     }
-    const absl::string_view value = end != absl::string_view::npos
-                                        ? argument.substr(end + 1)
-                                    : needs_value && i + 1 < argc ? argv[i + 1]
-                                                                  : "";
-    const std::string nan =
-        ExplainNan(**option, argument.substr(0, end), value);
-    if (!nan.empty()) return nan;
-  }
-  for (const CLI::Option* option : options) {
-    const std::string& variable = option->get_envname();
-    const char* const value =
-        variable.empty() ? nullptr : std::getenv(variable.c_str());
-    if (value == nullptr) continue;
-    const std::string nan = ExplainNan(*option, variable, value);
-    if (!nan.empty()) return nan;
+    ++i;
   }
   return "";
 }
@@ -332,8 +260,8 @@ int ParseFlags(CLI::App& app, int argc, char** argv,
                const std::function<void()>& begin) {
   DropServiceVariables();
   SetFormatOfMistakes(argc, argv);
-  const std::string missing = ExplainMisread(app, argc, argv);
-  if (!missing.empty()) return RefuseCommandLine(app, missing);
+  const std::string mistake = FindMistake(app, argc, argv);
+  if (!mistake.empty()) return RefuseCommandLine(app, mistake);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -20,7 +20,6 @@ std::string FlagVariable(const std::string& name) {
          absl::AsciiStrToUpper(absl::StrReplaceAll(name, {{"-", "_"}}));
 }
 
-// Throws an exception if `set` fails: CLI11 expects one. ParseFlags catches it.
 CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
                          const std::string& value,
                          std::function<absl::Status(const std::string&)> set,
@@ -30,7 +29,7 @@ CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
                              set = std::move(set)](const std::string& given) {
     const absl::Status status = set(given);
     if (status.ok()) return;
-    throw CLI::ValidationError(flag, std::string(status.message()));
+    throw FlagError(flag, given, absl::StrCat(": ", status.message()));
   };
   return app.add_option_function<std::string>(flag, set_or_throw, help)
       ->envname(FlagVariable(name))
@@ -115,8 +114,7 @@ void AddNodeFlag(CLI::App& app, std::string& node) {
           "processes of one machine and one network namespace do");
 }
 
-// A flag's check also sets the option: CLI11 reports the error of
-// JobOption::set as a mistake of that flag.
+// A flag's check also sets the option.
 void AddJobOptions(CLI::App& app, JobSpec& spec,
                    const std::vector<std::string>& names) {
   for (const JobOption& option : JobOptionTable()) {
@@ -127,7 +125,12 @@ void AddJobOptions(CLI::App& app, JobSpec& spec,
         is_switch ? app.add_flag(option.flag() + "{on}", *given, option.help)
                   : app.add_option(option.flag(), *given, option.help);
     flag->check([&option, &spec, given](const std::string& text) {
-          return std::string(option.set(text, spec).message());
+          const absl::Status status = option.set(text, spec);
+          if (!status.ok()) {
+            throw FlagError(option.flag(), text,
+                            absl::StrCat(": ", status.message()));
+          }
+          return std::string();
         })
         ->envname(FlagVariable(option.name))
         ->default_str(option.get(spec))

@@ -1,12 +1,16 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/base/address.h"
@@ -22,15 +26,82 @@ namespace nereus {
 // for "learning-rate". Comments and messages call it the flag's variable.
 std::string FlagVariable(const std::string& name);
 
+// Mistake in the value of a flag, which ParseFlags catches. `what` continues a
+// sentence that begins with the flag or its variable: " is \"x\", must be a
+// number", ": \"x\" is not one of a, b".
+class FlagError : public CLI::ParseError {
+ public:
+  FlagError(std::string flag, std::string given, const std::string& what)
+      : CLI::ParseError("FlagError", what, CLI::ExitCodes::ValidationError),
+        flag_(std::move(flag)),
+        given_(std::move(given)) {}
+
+  const std::string& flag() const { return flag_; }    // "--name".
+  const std::string& given() const { return given_; }  // The value.
+
+ private:
+  std::string flag_;
+  std::string given_;
+};
+
+// Adds a flag and its variable. If both are given, the command line wins.
+// Parsing passes the given text to `set`. ParseFlags reports an error of `set`
+// as a mistake of the command line: "--name: error". `value` is the default
+// that --help shows.
+CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
+                         const std::string& value,
+                         std::function<absl::Status(const std::string&)> set,
+                         const std::string& help);
+
+// Returns the number in `text`, the value of `flag` ("--name"): a whole number
+// if T is a type of whole numbers. Throws FlagError if `text` is no number from
+// `min` to `max`, as NaN is none.
+template <typename T>
+T NumberOf(const std::string& flag, const std::string& text, T min, T max) {
+  std::conditional_t<std::is_integral_v<T>, int64_t, double> number = 0;
+  const bool is_number = CLI::detail::lexical_cast(text, number);
+  if (is_number && number >= min && number <= max) {
+    return static_cast<T>(number);
+  }
+  const bool is_any = min == std::numeric_limits<T>::lowest() &&
+                      max == std::numeric_limits<T>::max();
+  throw FlagError(
+      flag, text,
+      absl::StrCat(" is \"", text, "\", must be a ",
+                   is_any && std::is_integral_v<T> ? "whole number" : "number",
+                   is_any ? "" : absl::StrCat(" from ", min, " to ", max)));
+}
+
+// Adds a flag for a number from `min` to `max`, both allowed: see NumberOf.
+// `value` holds the default; parsing stores the given number in it. `value`
+// must outlive `app`.
+template <typename T>
+CLI::Option* AddNumber(CLI::App& app, const std::string& name, T& value,
+                       std::type_identity_t<T> min, std::type_identity_t<T> max,
+                       const std::string& help) {
+  const auto set = [flag = "--" + name, &value, min,
+                    max](const std::string& text) {
+    value = NumberOf<T>(flag, text, min, max);
+    return absl::OkStatus();
+  };
+  return AddTextFlag(app, name, absl::StrCat(value), set, help)
+      ->type_name(std::is_integral_v<T> ? "INT" : "FLOAT");
+}
+
 // Adds the flag --`name` and its variable. If both are given, the command line
 // wins. `value` holds the default, which --help shows; parsing stores the given
 // value in it. `value` must outlive `app`.
 template <typename T>
 CLI::Option* AddFlag(CLI::App& app, const std::string& name, T& value,
                      const std::string& help) {
-  return app.add_option("--" + name, value, help)
-      ->envname(FlagVariable(name))
-      ->capture_default_str();
+  if constexpr (std::is_arithmetic_v<T>) {
+    using Limits = std::numeric_limits<T>;
+    return AddNumber(app, name, value, Limits::lowest(), Limits::max(), help);
+  } else {
+    return app.add_option("--" + name, value, help)
+        ->envname(FlagVariable(name))
+        ->capture_default_str();
+  }
 }
 
 // Adds a flag that takes no value, and its variable. If the flag is given,
@@ -39,14 +110,6 @@ inline CLI::Option* AddSwitch(CLI::App& app, const std::string& name,
                               bool& value, const std::string& help) {
   return app.add_flag("--" + name, value, help)->envname(FlagVariable(name));
 }
-
-// Adds a flag and its variable. Parsing passes the given text to `set`.
-// ParseFlags reports an error of `set` as a mistake of the command line:
-// "--name: error". `value` is the default that --help shows.
-CLI::Option* AddTextFlag(CLI::App& app, const std::string& name,
-                         const std::string& value,
-                         std::function<absl::Status(const std::string&)> set,
-                         const std::string& help);
 
 // Returns the error for a value that is none of `choices`: kInvalidArgument,
 // "\"x\" is not one of a, b".

@@ -64,15 +64,16 @@ absl::Status JsonFlag::Write(const std::string& text, const std::string& json,
 // Refuses an address without a port while parsing, before any call.
 void AddCoordinatorFlags(CLI::App& app, std::string& server,
                          double& timeout_seconds) {
-  AddFlag(app, "server", server,
-          "HOST:PORT of the coordinator's control port, which `nereusctl "
-          "local` and the log of nereus-server show")
-      ->required()
-      ->check([](const std::string& address) {
-        return std::string(CheckHostPort("it", address).message());
-      });
-  AddFlag(app, "timeout", timeout_seconds, "seconds to wait for the answer")
-      ->check(CLI::Range(0.001, 86400.0));
+  const auto set = [&server](const std::string& address) {
+    server = address;
+    return CheckHostPort("it", address);
+  };
+  AddTextFlag(app, "server", server, set,
+              "HOST:PORT of the coordinator's control port, which `nereusctl "
+              "local` and the log of nereus-server show")
+      ->required();
+  AddNumber(app, "timeout", timeout_seconds, 0.001, 86400.0,
+            "seconds to wait for the answer");
 }
 
 }  // namespace nereus

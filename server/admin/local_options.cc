@@ -64,13 +64,6 @@ std::string SharedMemoryArgument(const LocalJobOptions& options) {
 // --node are one host.
 std::string HostName(int64_t host) { return absl::StrCat("host-", host); }
 
-// Returns the decimal form of a number that CLI11 accepts, such as 0x20.
-// Returns any other text unchanged.
-std::string InDecimal(const std::string& text) {
-  int64_t number = 0;
-  return CLI::detail::lexical_cast(text, number) ? absl::StrCat(number) : text;
-}
-
 // Adds the arguments that a server or a separate coordinator gets for its job.
 // A process that coordinates gets the job file and --restore, others the
 // coordinator's address.
@@ -142,16 +135,21 @@ absl::Status LocalJobOptions::Validate() const {
 // --help shows the flags in this order: training, job, all others.
 void AddLocalFlags(CLI::App& app, LocalOptions& options, JobFlags& job) {
   for (const TrainingFlag& flag : kTrainingFlags) {
-    CLI::Option* const added =
-        AddFlag(app, flag.name, options.training[flag.name], flag.help)
-            ->type_name(flag.type);
-    const absl::string_view type = flag.type;
-    if (type == "INT") {
-      added->transform(InDecimal)->check(CLI::Range(
-          static_cast<int64_t>(flag.min), static_cast<int64_t>(flag.max)));
-    } else if (type == "FLOAT") {
-      added->check(CLI::Range(flag.min, flag.max));
-    }
+    std::string& value = options.training[flag.name];
+    const std::string name = absl::StrCat("--", flag.name);
+    const auto set = [&flag, &value, name](const std::string& text) {
+      const absl::string_view type = flag.type;
+      value = text;
+      if (type == "INT") {  // In decimal, if it is 0x20.
+        value =
+            absl::StrCat(NumberOf(name, text, static_cast<int64_t>(flag.min),
+                                  static_cast<int64_t>(flag.max)));
+      } else if (type == "FLOAT") {
+        NumberOf(name, text, flag.min, flag.max);
+      }
+      return absl::OkStatus();
+    };
+    AddTextFlag(app, flag.name, value, set, flag.help)->type_name(flag.type);
   }
   AddLocalJobFlags(app, options, job);
 }
@@ -160,27 +158,25 @@ void AddLocalJobFlags(CLI::App& app, LocalJobOptions& options, JobFlags& job) {
   job.spec = options.spec;
   AddJobFlags(app, job);
   AddSharedMemoryFlag(app, options.shared_memory);
-  CLI::Option* const hosts =
-      AddFlag(app, "hosts", options.hosts,
-              "number of hosts to play, from 1 to --workers: a host sends the "
-              "sum of its workers' gradients once")
-          ->check(CLI::Range(1, kLocalProcessesMax));
+  CLI::Option* const hosts = AddNumber(
+      app, "hosts", options.hosts, 1, kLocalProcessesMax,
+      "number of hosts to play, from 1 to --workers: a host sends the "
+      "sum of its workers' gradients once");
   if (options.hosts == 0) {
     hosts->default_str("")->description(
         hosts->get_description() +
         ". Without it each worker plays a host of its own, as on a cluster");
   }
-  AddFlag(app, "restarts", options.restarts,
-          "number of restarts of processes that died, of all together, before "
-          "the job fails")
-      ->check(CLI::Range(0, 1000));
+  AddNumber(
+      app, "restarts", options.restarts, 0, 1000,
+      "number of restarts of processes that died, of all together, before "
+      "the job fails");
   AddFlag(app, "checkpoint-dir", options.checkpoint_dir,
           "folder for checkpoints");
   AddFlag(app, "restore", options.restore,
           "checkpoint to begin from: its round, or latest");
-  AddFlag(app, "http-port", options.http_port,
-          "port of a page about the job, at 127.0.0.1; 0: none")
-      ->check(CLI::Range(0, 65535));
+  AddNumber(app, "http-port", options.http_port, 0, 65535,
+            "port of a page about the job, at 127.0.0.1; 0: none");
   AddCommonFlags(app, "nereusctl", options.log);
 }
 

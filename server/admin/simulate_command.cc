@@ -66,8 +66,8 @@ class SimulateCommand final : public Command {
              for (const std::string& text : delays) {
                const absl::Status added = AddDelay(text);
                if (added.ok()) continue;
-               throw CLI::ValidationError("--delay",
-                                          std::string(added.message()));
+               throw FlagError("--delay", text,
+                               absl::StrCat(": ", added.message()));
              }
            },
            "WORKER:SECONDS: delay of that worker before each forward; may be "
@@ -80,11 +80,11 @@ class SimulateCommand final : public Command {
         app, "host-copy", question_.asked().host_copy, ParseTimeWithUnit, "0s",
         "time to copy all gradients to host memory and all parameters "
         "back, if nothing overlaps");
-    AddFlag(app, "iterations", question_.asked().iterations,
-            "iterations to measure after one that warms up; 0: one, or, with "
-            "--delay or --jitter, until more of them change the mean by half a "
-            "per cent at most")
-        ->check(CLI::Range(0, kIterationsMax));
+    AddNumber(
+        app, "iterations", question_.asked().iterations, 0, kIterationsMax,
+        "iterations to measure after one that warms up; 0: one, or, with "
+        "--delay or --jitter, until more of them change the mean by half a "
+        "per cent at most");
     AddSeedFlag(app, "seed", question_.asked().seed, "seed of the jitter");
     json_.Register(app);
   }

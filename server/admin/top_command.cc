@@ -25,9 +25,8 @@ class TopCommand final : public Command {
  private:
   void AddFlags(CLI::App& app) override {
     AddCoordinatorFlags(app, server_, timeout_seconds_);
-    AddFlag(app, "interval", interval_seconds_,
-            "seconds between two looks at the job")
-        ->check(CLI::Range(0.1, 86400.0));
+    AddNumber(app, "interval", interval_seconds_, 0.1, 86400.0,
+              "seconds between two looks at the job");
   }
 
   absl::StatusOr<int> Execute(std::ostream& out,

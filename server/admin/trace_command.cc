@@ -60,10 +60,10 @@ class TraceCommand final : public Command {
     AddFlag(app, "out", out_,
             "file to write: a TAR archive that "
             "ui.perfetto.dev opens");
-    AddFlag(app, "max-spans", question_.spans_max,
-            "number of spans that a member keeps at most; each takes 80 bytes "
-            "of its memory")
-        ->check(CLI::Range(int64_t{1}, kTraceSpansMax));
+    AddNumber(
+        app, "max-spans", question_.spans_max, 1, kTraceSpansMax,
+        "number of spans that a member keeps at most; each takes 80 bytes "
+        "of its memory");
     AddSwitch(app, "json", json_, "print JSON");
   }
 

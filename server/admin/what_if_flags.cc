@@ -31,19 +31,19 @@ absl::StatusOr<int64_t> ParseServers(absl::string_view text) {
 
 void WhatIfFlags::Register(CLI::App& app) {
   AddFlag(app, "model", model_, DescribeModelFlag());
-  AddFlag(app, "workers", cluster_.workers, "number of workers")
-      ->check(CLI::Range(int64_t{1}, kWorkersMax));
-  AddFlag(app, "hosts", cluster_.hosts,
-          "number of machines, over which the workers are spread evenly, and "
-          "the servers if they are more; without it each worker has a machine "
-          "of its own")
-      ->check(CLI::Range(int64_t{1}, kWorkersMax))
+  AddNumber(app, "workers", cluster_.workers, 1, kWorkersMax,
+            "number of workers");
+  AddNumber(
+      app, "hosts", cluster_.hosts, 1, kWorkersMax,
+      "number of machines, over which the workers are spread evenly, and "
+      "the servers if they are more; without it each worker has a machine "
+      "of its own")
       ->default_str("");
   AddParsedFlag(app, "servers", cluster_.servers, ParseServers, kColocated,
                 "number of servers, on the first machines; or colocated: one "
                 "server on each machine with workers");
-  AddFlag(app, "batch", batch_, "samples of each worker in a step")
-      ->check(CLI::Range(int64_t{1}, kBatchMax));
+  AddNumber(app, "batch", batch_, 1, kBatchMax,
+            "samples of each worker in a step");
   AddNetworkFlags(app);
   AddComputeFlags(app);
   // The default of --dense-steps is 0 here: the question is about a job that
@@ -80,9 +80,8 @@ void WhatIfFlags::AddComputeFlags(CLI::App& app) {
                 "as 0.925s; it is split over the layers by their operations")
       ->default_str("");
   compute_ = -absl::InfiniteDuration();  // Not given: a given time is >= 0.
-  AddFlag(app, "backward-share", backward_share_,
-          "share of --compute that is backward")
-      ->check(CLI::Range(0.0, 1.0));
+  AddNumber(app, "backward-share", backward_share_, 0.0, 1.0,
+            "share of --compute that is backward");
   AddFlag(app, "compute-trace", compute_trace_,
           "instead of --compute, a JSON file with each layer's times: "
           "{\"layers\": [{\"name\", \"forward_seconds\", "

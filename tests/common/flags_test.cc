@@ -53,8 +53,7 @@ void SetVariables(const Variables& variables) {
 struct Program {
   Program() {
     app.require_subcommand(0, 1);
-    AddFlag(app, "batch", batch, "images of a step")
-        ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+    AddNumber(app, "batch", batch, 1, 4096, "images of a step");
     AddFlag(app, "batch-limit", batch_limit, "another flag");
     AddFlag(app, "seed", seed, "any number");
     AddFlag(app, "learning-rate", learning_rate, "step size");
@@ -208,14 +207,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"NoNumber",
                 {"--seed=abc"},
                 {},
-                "tester: --seed is \"abc\", which is not a valid value: see "
-                "--help"},
+                "tester: --seed is \"abc\", must be a whole number"},
         Mistake{
             "NoNumberAfterASpace", {"--seed", "abc"}, {}, "--seed is \"abc\""},
         Mistake{"NoNumberAfterEqualsSign",
                 {"--seed=a = b"},
                 {},
-                "--seed is \"a = b\", which"},
+                "--seed is \"a = b\", must"},
         Mistake{"NoInteger", {"--seed=1.5"}, {}, "--seed is \"1.5\""},
         Mistake{"NoNumberInARange",
                 {"--batch=abc"},
@@ -252,8 +250,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"NoNumber",
                 {},
                 {"NEREUS_SEED=abc"},
-                "tester: the variable NEREUS_SEED is \"abc\", which is not a "
-                "valid value"},
+                "tester: the variable NEREUS_SEED is \"abc\", must be a whole "
+                "number"},
         Mistake{"OutOfRange",
                 {},
                 {"NEREUS_BATCH=0"},

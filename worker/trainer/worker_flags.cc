@@ -51,10 +51,10 @@ void AddTrainingFlags(CLI::App& app, WorkerFlags& flags) {
   AddFlag(
       app, "model", flags.model,
       "network to train: mlp or cnn; with --replay, " + DescribeModelFlag());
-  AddFlag(app, "batch", flags.batch, "images of this worker in a step")
-      ->check(CLI::Range(int64_t{1}, kBatchLengthMax));
-  AddFlag(app, "threads", flags.threads, "threads that compute, on a CPU")
-      ->check(CLI::Range(1, 1024));
+  AddNumber(app, "batch", flags.batch, 1, kBatchLengthMax,
+            "images of this worker in a step");
+  AddNumber(app, "threads", flags.threads, 1, 1024,
+            "threads that compute, on a CPU");
   AddSwitch(app, "json", flags.json,
             "report as JSON objects, one per line, on standard output");
 }
@@ -70,8 +70,8 @@ void AddDeviceFlags(CLI::App& app, WorkerFlags& flags) {
 
 // Adds the flags that a replay does not use.
 void AddDataFlags(CLI::App& app, WorkerFlags& flags) {
-  AddFlag(app, "epochs", flags.epochs, "passes over the training images")
-      ->check(CLI::Range(int64_t{1}, kEpochsMax));
+  AddNumber(app, "epochs", flags.epochs, 1, kEpochsMax,
+            "passes over the training images");
   AddSeedFlag(
       app, "seed", flags.seed,
       "seed of the initial parameters and of the order of the images; must "
@@ -82,9 +82,8 @@ void AddDataFlags(CLI::App& app, WorkerFlags& flags) {
   AddFlag(app, "holdout", flags.data.holdout,
           "share of the images to test with; not used if the folder of --data "
           "has images for tests");
-  AddFlag(app, "limit", flags.data.limit,
-          "use only the first images of each set; 0: all")
-      ->check(CLI::Range(int64_t{0}, kIdxBytesMax));
+  AddNumber(app, "limit", flags.data.limit, 0, kIdxBytesMax,
+            "use only the first images of each set; 0: all");
 }
 
 void AddReplayFlags(CLI::App& app, WorkerFlags& flags) {
@@ -92,15 +91,13 @@ void AddReplayFlags(CLI::App& app, WorkerFlags& flags) {
           "train nothing: keep --device busy for the layers' times in this "
           "file (JSON, see nereusctl simulate --compute-trace) and exchange "
           "gradients of --model's sizes for --batch samples");
-  AddFlag(app, "steps", flags.replay.steps, "steps of a replay")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  AddFlag(app, "delay", flags.straggler.delay_seconds,
-          "seconds to wait before each forward: a straggler, for tests")
-      ->check(CLI::Range(0.0, 3600.0));
-  AddFlag(app, "delay-in-turn", flags.straggler.in_turn_seconds,
-          "seconds to wait before the forward of each step in which it is "
-          "this worker's turn; all workers take turns")
-      ->check(CLI::Range(0.0, 3600.0));
+  AddNumber(app, "steps", flags.replay.steps, 1, int64_t{1} << 30,
+            "steps of a replay");
+  AddNumber(app, "delay", flags.straggler.delay_seconds, 0.0, 3600.0,
+            "seconds to wait before each forward: a straggler, for tests");
+  AddNumber(app, "delay-in-turn", flags.straggler.in_turn_seconds, 0.0, 3600.0,
+            "seconds to wait before the forward of each step in which it is "
+            "this worker's turn; all workers take turns");
 }
 
 // Names of flags, in groups. All flags of a group have an effect, or none has.
