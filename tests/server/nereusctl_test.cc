@@ -7,6 +7,9 @@
 #include <cstdio>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/version.h"
+
 namespace nereus {
 namespace {
 
@@ -39,7 +42,7 @@ Result RunNereusctl(const std::string& arguments,
 TEST(NereusctlTest, PrintsItsVersion) {
   const Result result = RunNereusctl("--version");
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_EQ(result.output, "nereusctl 0.1.0\n");
+  EXPECT_EQ(result.output, absl::StrCat("nereusctl ", kVersion, "\n"));
 }
 
 TEST(NereusctlTest, HelpNamesAtLeastThePlanCommand) {

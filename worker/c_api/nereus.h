@@ -208,7 +208,7 @@ typedef struct nereus_factors {
 // higher version runs with this library, too, but must not call functions that
 // the library lacks.
 NEREUS_API int32_t nereus_abi_version(void);
-// Returns the version of Nereus, such as "0.1.0".
+// Returns the version of Nereus, such as "0.2.0".
 NEREUS_API const char* nereus_version(void);
 // Returns the text of this thread's last failed call; "" before the first.
 // Valid until this thread's next call. Some languages (Go) can continue a

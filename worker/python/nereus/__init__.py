@@ -21,4 +21,4 @@ __all__ = [
     "Options", "Stalled", "Step", "Traits", "Unreachable", "WorkerLost", "run"]
 
 # Version of Nereus with which this package came (kVersion in common/base/version.h).
-__version__ = "0.1.0"
+__version__ = "0.2.0"
