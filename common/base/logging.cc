@@ -153,6 +153,7 @@ std::string FormatJson(const LogContext& context, const std::string& time,
   add_number("epoch", fields.epoch >= 0 ? fields.epoch : context.epoch);
   add_number("step", fields.step);
   add_text("layer", fields.layer);
+  add_text("member", fields.member);
   add_text("event", std::string(NameOf<kLogEventNames>(fields.event)));
   return json.dump(/*indent=*/-1, ' ', /*ensure_ascii=*/false,
                    nlohmann::ordered_json::error_handler_t::replace);

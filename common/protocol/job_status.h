@@ -163,6 +163,7 @@ struct JobStatus {
     bool bad = false;  // True for a warning.
     std::string text;
     LogEvent event = LogEvent::kNone;  // Kind of event.
+    std::string member = {};           // LogFields::member.
   };
 
   // Operation of the coordinator's disk that takes long or fails.

@@ -2,21 +2,13 @@
 
 #include <algorithm>
 
-#include "common/base/names.h"
 #include "common/base/status.h"
 
 namespace nereus {
 
-namespace {
-
-constexpr Named<JobState> kNames[] = {
-    {JobState::kWaiting, "waiting"},   {JobState::kRunning, "running"},
-    {JobState::kFinished, "finished"}, {JobState::kFailed, "failed"},
-    {JobState::kStopped, "stopped"},   {JobState::kLost, "lost"}};
-
-}  // namespace
-
-absl::string_view JobStateName(JobState state) { return NameOf<kNames>(state); }
+absl::string_view JobStateName(JobState state) {
+  return NameOf<kJobStateNames>(state);
+}
 
 absl::Status OutcomeOf(const JobOver& over) {
   if (over.state == JobState::kFinished) return absl::OkStatus();

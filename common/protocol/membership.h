@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/base/names.h"
 #include "common/base/status.h"
 #include "common/plan/compute_times.h"
 #include "common/plan/layer_spec.h"
@@ -64,6 +65,11 @@ enum class JobState {
   // The job has failed because values were lost. Another job would not fail so.
   kLost,
 };
+
+inline constexpr Named<JobState> kJobStateNames[] = {
+    {JobState::kWaiting, "waiting"},   {JobState::kRunning, "running"},
+    {JobState::kFinished, "finished"}, {JobState::kFailed, "failed"},
+    {JobState::kStopped, "stopped"},   {JobState::kLost, "lost"}};
 
 // Returns the name of a phase in reports: "running".
 absl::string_view JobStateName(JobState state);

@@ -1,9 +1,9 @@
 #include "server/admin/end_check.h"
 
 #include <optional>
+#include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
@@ -14,7 +14,7 @@ namespace {
 // the program has no heartbeat for kSilence by then, the worker is gone.
 constexpr absl::Duration kAskAgainAfter = absl::Seconds(2);
 constexpr absl::Duration kSilence = absl::Milliseconds(1500);
-// Time between two questions about programs that were started again.
+// Time between two questions that no exit has raised.
 constexpr absl::Duration kAskPeriod = absl::Milliseconds(200);
 
 // True if the worker has the name that `nereusctl run` gives: its index.
@@ -33,48 +33,58 @@ const JobStatus::Member* FindActive(const JobStatus& status, int worker) {
   return found == status.members.end() ? nullptr : &*found;
 }
 
-}  // namespace
-
-void EndCheck::NoteLine(absl::Span<LocalProcess> processes,
-                        absl::string_view line) {
-  const bool is_removed = absl::StrContains(line, " was removed: ");
-  if (!is_removed && !absl::StrContains(line, " left early, after ")) return;
-  for (LocalProcess& child : processes) {
-    const std::string name = absl::StrCat("] worker ", child.worker, " ");
-    const bool has_ended = child.exit.has_value();
-    if (child.is_server || child.is_replaced ||
-        !absl::StrContains(line, name)) {
-      continue;
-    }
-    if (!is_removed) {
-      child.seen = LocalProcess::Seen::kLeftEarly;
-    } else if (has_ended && child.exit->ok()) {
-      child.seen = LocalProcess::Seen::kRemoved;
-    }
-  }
+// True if this has happened to `worker` since a time (wall clock).
+bool HasEvent(const JobStatus& status, LogEvent event, int worker,
+              absl::Time since) {
+  const std::string name = absl::StrCat("worker ", worker);
+  return absl::c_any_of(status.events, [&](const JobStatus::Event& each) {
+    return each.event == event && each.member == name && each.at >= since;
+  });
 }
 
-// Look is called for each line that a program writes, so it has a limit for its
-// questions about programs that have not joined yet.
+// True if the worker has left the job.
+bool HasLeft(const JobStatus& status, const LocalProcess& child) {
+  return HasEvent(status, LogEvent::kMemberLeft, child.worker,
+                  child.started_at) ||
+         HasEvent(status, LogEvent::kMemberLeftEarly, child.worker,
+                  child.started_at) ||
+         absl::c_any_of(status.members, [&](const auto& member) {
+           return member.id.role == Role::kWorker && member.left &&
+                  member.name == absl::StrCat(child.worker);
+         });
+}
+
+}  // namespace
+
+// Look is called for each line that a program writes, so it has a limit for
+// questions that it may have to repeat.
 void EndCheck::Look(absl::Span<LocalProcess> processes,
                     const std::string& coordinator, bool is_finished,
                     absl::Time now) {
   std::optional<absl::StatusOr<JobStatus>> answer;
   const auto ask = [&]() -> const absl::StatusOr<JobStatus>& {
     if (!answer.has_value()) answer = fetch_(coordinator);
+    if (answer->ok()) has_begun_ |= (*answer)->state != JobState::kWaiting;
     return *answer;
   };
-  const bool is_due = is_finished || now - restarts_at_ >= kAskPeriod;
-  if (is_due) restarts_at_ = now;
+  const bool is_due = is_finished || now - asked_at_ >= kAskPeriod;
+  if (is_due) asked_at_ = now;
+  const auto ends = absl::c_count_if(
+      processes, [](const auto& each) { return each.exit.has_value(); });
+  const bool is_new = ends > std::exchange(ends_, ends);
+  if (!has_begun_ && (is_new || (ends > 0 && is_due))) ask();
   for (LocalProcess& child : processes) {
+    const bool has_ended = child.exit.has_value();
     if (child.is_server || child.seen == LocalProcess::Seen::kJudged ||
         child.seen == LocalProcess::Seen::kLeftEarly) {
       continue;
     }
-    if (!child.exit.has_value()) {
-      if (is_due) LookAtRestart(child, ask, is_finished, now);
+    if (!has_ended) {
+      if (exit_decides_ && is_due) LookAtRestart(child, ask, is_finished, now);
+    } else if (!exit_decides_) {
+      if (child.exit->ok() && !child.is_done) LookForEarlyEnd(child, ask);
     } else if (child.exit->ok()) {
-      LookAtGoodEnd(child, ask, now);
+      LookAtGoodEnd(child, ask, is_finished, now);
     } else {
       LookAtError(child, ask);
     }
@@ -100,27 +110,40 @@ void EndCheck::LookAtRestart(LocalProcess& child, Ask ask, bool is_finished,
   if (is_member || may_be_member) child.seen = LocalProcess::Seen::kMember;
 }
 
+// Without an answer, the next Look asks again: the coordinator's last status
+// comes with its own end.
+void EndCheck::LookForEarlyEnd(LocalProcess& child, Ask ask) {
+  const absl::StatusOr<JobStatus>& status = ask();
+  if (!status.ok()) return;
+  child.seen = HasEvent(*status, LogEvent::kMemberLeftEarly, child.worker,
+                        child.started_at)
+                   ? LocalProcess::Seen::kLeftEarly
+                   : LocalProcess::Seen::kJudged;
+}
+
 // A worker that is active right after its program has ended has not left. The
 // second look spares a program that trains on in the background, below a shell
 // that has ended.
-void EndCheck::LookAtGoodEnd(LocalProcess& child, Ask ask, absl::Time now) {
-  const bool is_removed = child.seen == LocalProcess::Seen::kRemoved;
-  const bool is_first =
-      !is_removed && child.seen != LocalProcess::Seen::kLeftBehind;
-  if (!is_first && !is_removed && now - child.since < kAskAgainAfter) return;
+void EndCheck::LookAtGoodEnd(LocalProcess& child, Ask ask, bool is_finished,
+                             absl::Time now) {
+  const bool is_first = child.seen != LocalProcess::Seen::kLeftBehind;
+  const bool is_due = is_finished || now - child.since >= kAskAgainAfter;
+  if (!is_first && !is_due) return;
+  const absl::StatusOr<JobStatus>& status = ask();
+  const JobStatus::Member* const active =
+      status.ok() ? FindActive(*status, child.worker) : nullptr;
+  const bool is_removed =
+      status.ok() &&
+      HasEvent(*status, LogEvent::kMemberLost, child.worker, child.ended_at);
   child.seen = LocalProcess::Seen::kJudged;
-  if (!is_removed) {
-    const absl::StatusOr<JobStatus>& status = ask();
-    const JobStatus::Member* const active =
-        status.ok() ? FindActive(*status, child.worker) : nullptr;
-    if (is_first) {
-      if (active != nullptr && status->state == JobState::kRunning) {
-        child.seen = LocalProcess::Seen::kLeftBehind;
-      }
-      return;
+  if (is_first && !is_removed) {
+    if (active != nullptr && status->state == JobState::kRunning) {
+      child.seen = LocalProcess::Seen::kLeftBehind;
     }
-    if (active != nullptr && active->since_heartbeat < kSilence) return;
+    return;
   }
+  if (active != nullptr && active->since_heartbeat < kSilence) return;
+  if (!is_removed && status.ok() && HasLeft(*status, child)) return;
   child.is_done = false;
   child.mistake =
       "ended with code 0 without leaving the job (Client::Leave, in Python "

@@ -177,6 +177,7 @@ absl::Status LocalJob::StartProcess(LocalProcess child) {
   } else {
     process = workers_->Program(child.worker, coordinator_);
   }
+  child.started_at = absl::Now();
   processes_.push_back(std::move(child));
   return group_->Start(process).status();
 }
@@ -185,10 +186,7 @@ template <typename Predicate>
 absl::Status LocalJob::WaitUntil(const Predicate& is_done, absl::Time deadline,
                                  const std::string& message) {
   while (true) {
-    if (has_begun_ && workers_->exit_decides()) {
-      end_check_.Look(absl::MakeSpan(processes_), coordinator_, IsFinished(),
-                      SteadyNow());
-    }
+    LookAtEnds();
     NEREUS_TRY(ReplaceTheDead());
     GiveUpTheDead();
     notices_.Tell(absl::MakeSpan(processes_), FinishedAt(), SteadyNow());
@@ -203,6 +201,26 @@ absl::Status LocalJob::WaitUntil(const Predicate& is_done, absl::Time deadline,
         NEREUS_TRY(group_->WaitOnce(std::min(kDisplayPeriod, deadline - now)));
     if (outcome_.signal != 0) return CancelledError("a signal came");
   }
+}
+
+void LocalJob::LookAtEnds() {
+  if (coordinator_.empty()) return;
+  end_check_.Look(absl::MakeSpan(processes_), coordinator_, IsFinished(),
+                  SteadyNow());
+}
+
+// Without the coordinator's reason, takes the last line of the first process,
+// if it is a log line of level error.
+std::string LocalJob::ReasonOfFailure(
+    const std::vector<const LocalProcess*>& failed) const {
+  if (last_status_.ok() && !last_status_->reason.empty()) {
+    return last_status_->reason;
+  }
+  const auto& lines = failed[0]->error_lines;
+  if (lines.empty() || !absl::StrContains(lines.back(), " ERROR ")) return "";
+  const size_t end_of_tag = lines.back().find("] ");
+  return end_of_tag == std::string::npos ? ""
+                                         : lines.back().substr(end_of_tag + 2);
 }
 
 void LocalJob::OnOutputLine(int process, const std::string& line) {
@@ -230,8 +248,6 @@ void LocalJob::OnOutputLine(int process, const std::string& line) {
 void LocalJob::OnErrorLine(int process, const std::string& line) {
   LocalProcess& child = processes_[process];
   const std::string text = AsTextLine(line);
-  has_begun_ = has_begun_ || absl::EndsWith(text, "] job running");
-  if (child.is_server) EndCheck::NoteLine(absl::MakeSpan(processes_), text);
   if (!child.is_server && workers_->ShowErrorLine(child.worker, line)) return;
   child.error_lines.push_back(text.substr(0, LocalProcess::kErrorLineBytesMax));
   if (child.error_lines.size() > LocalProcess::kErrorLinesMax) {
@@ -253,6 +269,8 @@ void LocalJob::OnExit(int process, const ProcessExit& exit) {
   outcome_.is_not_saved = outcome_.is_not_saved || is_not_saved;
   child.exit = is_not_saved ? ProcessExit() : exit;
   child.since = SteadyNow();
+  child.ended_at = absl::Now();
+  if (child.coordinates) last_status_ = ReadLastStatus(files_.last_status);
   exits_.push_back(process);
 }
 
@@ -275,7 +293,7 @@ JobSituation LocalJob::Situation() const {
   job.backup = options_.spec.options.backup;
   job.min_workers = options_.spec.min_workers;
   job.listens = !coordinator_.empty();
-  job.trains = has_begun_ || workers_->has_progress();
+  job.trains = end_check_.has_begun() || workers_->has_progress();
   job.finished_at = FinishedAt();
   for (const LocalProcess& child : processes_) {
     const bool has_ended = child.exit.has_value();
@@ -323,6 +341,9 @@ absl::Status LocalJob::ReplaceTheDead() {
               ? "0"
               : coordinator_.substr(coordinator_.rfind(':') + 1);
       next.arguments = CoordinatorArguments(options_, files_, port);
+      std::error_code ignored;
+      std::filesystem::remove(files_.last_status, ignored);
+      last_status_ = NotFoundError("it runs");
     }
     NEREUS_TRY(StartProcess(std::move(next)));
   }
@@ -406,6 +427,7 @@ absl::Status LocalJob::Failure() {
     if (!next.ok()) break;
     signal = *next;
   }
+  LookAtEnds();
   GiveUpTheDead();
   if (!JobHasFailed()) {
     outcome_.signal = signal;
@@ -430,7 +452,7 @@ absl::Status LocalJob::Failure() {
   // Takes the first hint of any failed process: the end that made the job fail
   // can be that of a later process in the list.
   std::string hint;
-  if (absl::StrContains(reason, "there is no checkpoint to go on from")) {
+  if (last_status_.ok() && last_status_->state == JobState::kLost) {
     hint = kKeepsShards;
   }
   for (const LocalProcess* child : failed) {

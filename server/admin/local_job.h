@@ -72,8 +72,9 @@ class LocalJob : private ProcessEvents {
         workers_(workers),
         display_(display),
         notices_(workers->exit_decides(), display),
-        end_check_([](const std::string& coordinator) {
-          return FetchJobStatus(coordinator, kStatusTimeout);
+        end_check_(workers->exit_decides(), [this](const std::string& address) {
+          return last_status_.ok() ? last_status_
+                                   : FetchJobStatus(address, kStatusTimeout);
         }) {}
 
   // Returns when every process has ended. After a signal, returns OK with
@@ -148,6 +149,8 @@ class LocalJob : private ProcessEvents {
   bool JobHasFailed() const;
   // Starts failed processes again, while restarts are left.
   absl::Status ReplaceTheDead();
+  // Asks the coordinator about workers that have ended (EndCheck).
+  void LookAtEnds();
   // Gives up each process without which the job goes on.
   void GiveUpTheDead();
 
@@ -159,6 +162,10 @@ class LocalJob : private ProcessEvents {
   // kAborted, see Run; kCancelled, see WaitUntil.
   absl::Status Failure();
   std::vector<const LocalProcess*> FailedProcesses() const;
+  // Returns the reason that the coordinator or the first of the processes that
+  // failed has given; "": there is none. REQUIRES: `failed` is not empty.
+  std::string ReasonOfFailure(
+      const std::vector<const LocalProcess*>& failed) const;
 
   const LocalJobOptions options_;
   const std::string server_program_;
@@ -172,7 +179,8 @@ class LocalJob : private ProcessEvents {
   std::vector<int> exits_;
   // Address of the coordinator's control port. Empty: unknown.
   std::string coordinator_;
-  bool has_begun_ = false;  // True once the coordinator says that the job runs.
+  // Last status of the coordinator, if it has ended.
+  absl::StatusOr<JobStatus> last_status_ = NotFoundError("it runs");
   // Files of the job, in a folder that Run makes and removes.
   LocalFiles files_;
   // See failed_process() and failed_worker().

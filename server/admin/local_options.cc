@@ -82,6 +82,7 @@ void AddJobArguments(const LocalJobOptions& options, const LocalFiles& files,
     return;
   }
   arguments.push_back(absl::StrCat("--job=", files.job));
+  arguments.push_back(absl::StrCat("--last-status=", files.last_status));
   arguments.push_back(absl::StrCat("--http-port=", options.http_port));
   if (!options.restore.empty()) {
     arguments.push_back(absl::StrCat("--restore=", options.restore));
@@ -212,7 +213,8 @@ absl::StatusOr<LocalFiles> MakeLocalFiles(const JobSpec& spec) {
   if (mkdtemp(folder.data()) == nullptr) {
     return UnavailableError("cannot make ", folder, ": ", strerror(errno));
   }
-  LocalFiles files = {folder + "/job.conf", folder + "/coordinator.sqlite"};
+  LocalFiles files = {folder + "/job.conf", folder + "/coordinator.sqlite",
+                      folder + "/status.json"};
   NEREUS_TRY(WriteTextFile(files.job, JobText(spec)));
   return files;
 }

@@ -118,6 +118,8 @@ struct LocalFiles {
   std::string job;
   // State file of the coordinator, if it may be started again.
   std::string state;
+  // File of the coordinator's last status (nereus-server --last-status).
+  std::string last_status;
 };
 
 // Makes a temporary folder, and in it the job file of `spec`. Errors:

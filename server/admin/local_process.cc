@@ -5,8 +5,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "common/base/exit_codes.h"
 #include "common/base/status.h"
+#include "common/flags/model_file.h"
 #include "nlohmann/json.hpp"
 
 namespace nereus {
@@ -73,21 +75,43 @@ std::string LocalProcess::DescribeFailure() const {
   return absl::StrCat(name, " ", DescribeExit(*exit), exit->ok() ? early : "");
 }
 
-// The coordinator logs the reason of a failed job. Without that line, takes the
-// last line of the first process, if it is a log line of level error.
-std::string ReasonOfFailure(const std::vector<const LocalProcess*>& failed) {
-  constexpr absl::string_view kOfTheJob = "the job failed: ";
-  for (const LocalProcess* child : failed) {
-    for (const std::string& line : child->error_lines) {
-      const size_t at = line.find(kOfTheJob.data());
-      if (at != std::string::npos) return line.substr(at + kOfTheJob.size());
-    }
+absl::StatusOr<JobStatus> ReadLastStatus(const std::string& file) {
+  const std::string text = NEREUS_TRY(ReadTextFile(file));
+  const auto json = nlohmann::json::parse(text, /*cb=*/nullptr,
+                                          /*allow_exceptions=*/false);
+  const auto list = [](const auto& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_array() ? *found
+                                                      : nlohmann::json::array();
+  };
+  const auto text_of = [](const auto& object, const char* key) -> std::string {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_string()
+               ? found->template get<std::string>()
+               : "";
+  };
+  if (!json.is_object()) {
+    return InvalidArgumentError(file, " is not the status of a job");
   }
-  const auto& lines = failed[0]->error_lines;
-  if (lines.empty() || !absl::StrContains(lines.back(), " ERROR ")) return "";
-  const size_t end_of_tag = lines.back().find("] ");
-  return end_of_tag == std::string::npos ? ""
-                                         : lines.back().substr(end_of_tag + 2);
+  JobStatus status;
+  status.state =
+      NEREUS_TRY(ParseName<kJobStateNames>("state", text_of(json, "state")));
+  status.reason = text_of(json, "reason");
+  for (const auto& worker : list(json, "workers")) {
+    JobStatus::Member& member = status.members.emplace_back();
+    member.id = PeerId::Worker(0);
+    member.name = text_of(worker, "name");
+    member.left = worker.value("left", false);
+  }
+  for (const auto& event : list(json, "events")) {
+    JobStatus::Event& added = status.events.emplace_back();
+    absl::ParseTime(absl::RFC3339_full, text_of(event, "time"), &added.at,
+                    nullptr);
+    added.event = ParseName<kLogEventNames>("event", text_of(event, "event"))
+                      .value_or(LogEvent::kNone);
+    added.member = text_of(event, "member");
+  }
+  return status;
 }
 
 }  // namespace nereus

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
+#include "common/protocol/job_status.h"
 #include "server/admin/process.h"
 
 namespace nereus {
@@ -67,7 +68,6 @@ struct LocalProcess {
     kNothing,     // No answer has named it yet.
     kMember,      // When last seen, it ran and was a member of the job.
     kLeftBehind,  // The program was a member after it ended with code 0.
-    kRemoved,     // The coordinator removed it after it ended with code 0.
     kLeftEarly,   // The worker left before the job was done.
     kJudged,      // Nothing more is to be asked.
   };
@@ -84,6 +84,9 @@ struct LocalProcess {
   std::optional<ProcessExit> exit;
   // Time of its end. Until then, time at which it was started again.
   absl::Time since;
+  // Times of its start and of its end, by the clock of the job's events.
+  absl::Time started_at;
+  absl::Time ended_at;
 
   // True if a signal ended the process, or SIGTERM after it had left the job.
   bool was_killed() const;
@@ -98,8 +101,9 @@ struct LocalProcess {
   std::string DescribeFailure() const;
 };
 
-// Returns the reason that one of the failed processes gave in its lines. Empty:
-// there is no reason. `failed`: not empty; the likely cause comes first.
-std::string ReasonOfFailure(const std::vector<const LocalProcess*>& failed);
+// Returns what the file of nereus-server --last-status says: the job's state
+// and reason, the workers, and the events with a member. Errors: kUnavailable,
+// the file cannot be read; kInvalidArgument, it is no such file.
+absl::StatusOr<JobStatus> ReadLastStatus(const std::string& file);
 
 }  // namespace nereus

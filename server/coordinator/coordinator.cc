@@ -696,7 +696,8 @@ void Coordinator::Drop(PeerId id, const std::string& why, absl::Time now,
   MemberRecord* const member = roster_.Find(id);
   if (member == nullptr) return;
   const auto text = absl::StrCat(member->Describe(), " was removed: ", why);
-  out.push_back(Announce{true, text, {LogEvent::kMemberLost}});
+  out.push_back(Announce{
+      true, text, {.event = LogEvent::kMemberLost, .member = member->Name()}});
   if (member->admitted) tally_.OnDead(*member);
   if (member->session.has_value()) {
     Refuse(*member->session,

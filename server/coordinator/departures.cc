@@ -36,7 +36,7 @@ absl::StatusOr<bool> Departures::OnLeave(MemberRecord& member,
       out.push_back(
           Announce{false,
                    absl::StrCat(member.Name(), " asks to leave the job"),
-                   {LogEvent::kMemberLeft}});
+                   {.event = LogEvent::kMemberLeft, .member = member.Name()}});
     }
     member.leaves_early = true;
     return false;
@@ -53,7 +53,10 @@ absl::StatusOr<bool> Departures::OnLeave(MemberRecord& member,
                                                   : " left after its last "
                                                     "step, ",
                                       leave.last_step),
-                         {LogEvent::kMemberLeft, leave.last_step}});
+                         {.event = leave.early ? LogEvent::kMemberLeftEarly
+                                               : LogEvent::kMemberLeft,
+                          .step = leave.last_step,
+                          .member = member.Name()}});
   return true;
 }
 
@@ -91,7 +94,7 @@ absl::Status Departures::Ask(absl::string_view name, JobState state,
     out.push_back(
         Announce{false,
                  absl::StrCat("asks ", member.Name(), " to leave (drain)"),
-                 {LogEvent::kMemberLeft}});
+                 {.event = LogEvent::kMemberLeft, .member = member.Name()}});
     return absl::OkStatus();
   }
   return NotFoundError("the job has no member \"", Printable(name),

@@ -56,11 +56,6 @@ namespace {
 // they end on time.
 constexpr absl::Duration kTickInterval = absl::Milliseconds(200);
 
-// Age up to which a status is shown again. Making one takes the lock, and time
-// that grows with the number of layers; so any number of readers costs as much
-// as ten a second.
-constexpr absl::Duration kStatusAge = absl::Milliseconds(100);
-
 }  // namespace
 
 struct CoordinatorService::Impl final {
@@ -163,9 +158,10 @@ struct CoordinatorService::Impl final {
   bool is_over() const ABSL_SHARED_LOCKS_REQUIRED(mu) {
     return coordinator.over() && actions.empty();
   }
-  // Returns the job's status, with the last lines of the log, as of now or at
-  // most kStatusAge ago.
-  std::shared_ptr<const JobStatus> Status() ABSL_LOCKS_EXCLUDED(mu);
+  // Returns the job's status, with the last lines of the log, as of `age` ago
+  // or later.
+  std::shared_ptr<const JobStatus> Status(absl::Duration age = kStatusAge)
+      ABSL_LOCKS_EXCLUDED(mu);
 
   const absl::Duration lease;
   const std::string job_name;
@@ -450,10 +446,11 @@ void CoordinatorService::Impl::TellDiskWaits() {
   told_waits = std::move(told);
 }
 
-std::shared_ptr<const JobStatus> CoordinatorService::Impl::Status() {
+std::shared_ptr<const JobStatus> CoordinatorService::Impl::Status(
+    absl::Duration age) {
   MutexLock lock(&mu);
   const absl::Time now = SteadyNow();
-  if (now - status_at > kStatusAge) {
+  if (now - status_at > age || age == absl::ZeroDuration()) {
     JobStatus made = coordinator.Status(now);
     made.events = log.events();
     made.disk_waits = DiskWaits();
@@ -520,7 +517,9 @@ void CoordinatorService::set_on_failure(
   impl_->failure.tell = std::move(on_failure);
 }
 
-JobStatus CoordinatorService::Status() const { return *impl_->Status(); }
+JobStatus CoordinatorService::Status(absl::Duration age) const {
+  return *impl_->Status(age);
+}
 
 std::vector<grpc::Service*> CoordinatorService::services() {
   return {&impl_->services.coordinator, &impl_->services.admin};
@@ -560,7 +559,8 @@ void JobLog::Write(const Announce& line) {
   }
   const std::string text = absl::StrCat(line.text, LastsText(*lasts));
   WriteLog(level, line.fields, text);
-  events_.push_back({absl::Now(), line.bad, text, line.fields.event});
+  events_.push_back(
+      {absl::Now(), line.bad, text, line.fields.event, line.fields.member});
   if (std::ssize(events_) > kStatusEventsMax) events_.pop_front();
 }
 

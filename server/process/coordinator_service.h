@@ -101,8 +101,12 @@ class CoordinatorService {
   // REQUIRES: the control server that serves services() was shut down.
   ~CoordinatorService();
 
-  // Returns the state of the job, for the metrics and the page.
-  JobStatus Status() const;
+  // Age up to which a status is shown again. Making one takes the lock, and
+  // time that grows with the number of layers; so any number of readers costs
+  // as much as ten a second.
+  static constexpr absl::Duration kStatusAge = absl::Milliseconds(100);
+  // Returns the state of the job as of `age` ago or later.
+  JobStatus Status(absl::Duration age = kStatusAge) const;
 
   // Returns services for the control server. They live as long as this.
   std::vector<grpc::Service*> services();

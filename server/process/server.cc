@@ -73,6 +73,10 @@ class ServerImpl final : public Server {
     return coordinator_ != nullptr &&
            coordinator_->service().lacks_last_checkpoint();
   }
+  std::optional<JobStatus> Status() const override {
+    if (coordinator_ == nullptr) return std::nullopt;
+    return coordinator_->service().Status(absl::ZeroDuration());
+  }
   void Leave() override ABSL_LOCKS_EXCLUDED(mu_);
   bool has_left_early() const override { return has_left_early_; }
 

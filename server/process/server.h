@@ -8,6 +8,7 @@
 #include "common/base/address.h"
 #include "common/base/status.h"
 #include "common/protocol/job_spec.h"
+#include "common/protocol/job_status.h"
 
 namespace nereus {
 
@@ -101,6 +102,9 @@ class Server {
   // True if this process is the coordinator of a finished job that has a folder
   // for checkpoints, and no checkpoint has the job's last step.
   virtual bool lacks_last_checkpoint() const = 0;
+
+  // Returns the status of the job now, if this process is its coordinator.
+  virtual std::optional<JobStatus> Status() const = 0;
 };
 
 }  // namespace nereus

@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -32,8 +33,10 @@
 #include "common/base/version.h"
 #include "common/flags/flags.h"
 #include "common/flags/given_options.h"
+#include "common/flags/model_file.h"
 #include "server/process/disk_thread.h"
 #include "server/process/server.h"
+#include "server/report/status_report.h"
 
 namespace nereus {
 
@@ -86,7 +89,8 @@ void AddServerFlags(CLI::App& app, ServerOptions& options) {
 }
 
 // Adds flags that only a process that coordinates may have.
-void AddCoordinatorFlags(CLI::App& app, ServerOptions& options) {
+void AddCoordinatorFlags(CLI::App& app, ServerOptions& options,
+                         std::string& last_status) {
   AddFlag(app, "restore", options.restore,
           "checkpoint to go on from: its round, or latest (which begins a new "
           "job if there is no checkpoint)");
@@ -95,6 +99,9 @@ void AddCoordinatorFlags(CLI::App& app, ServerOptions& options) {
           "on; without it, the job ends with its coordinator");
   AddSwitch(app, "once", options.once,
             "end if the job in --state is over; without it, a new job begins");
+  AddFlag(app, "last-status", last_status,
+          "file to write the job's status to when this process ends, as JSON: "
+          "what `nereusctl status --json` prints");
 }
 
 // Flags of fields of ServerOptions. Has only the fields whose flag has another
@@ -170,9 +177,19 @@ Ending FailureOf(const absl::Status& outcome) {
           std::string(outcome.message())};
 }
 
+// Writes the job's status to `file`, if it is not "" and this process is the
+// coordinator.
+void WriteLastStatus(const std::string& file, const Server& server) {
+  if (file.empty()) return;
+  const std::optional<JobStatus> status = server.Status();
+  if (!status.has_value()) return;
+  const absl::Status written = WriteTextFile(file, StatusJson(*status));
+  if (!written.ok()) NEREUS_LOG(Warning) << written.message();
+}
+
 // Waits until the job is over, or this process has left it.
-Ending AwaitEnd(const ServerOptions& options, Server& server,
-                TerminateWatch& watch) {
+Ending AwaitEnd(const ServerOptions& options, const std::string& last_status,
+                Server& server, TerminateWatch& watch) {
   std::atomic<bool> is_terminated = false;
   watch.Set([&] {
     is_terminated = true;
@@ -181,6 +198,7 @@ Ending AwaitEnd(const ServerOptions& options, Server& server,
   PrintAddresses(options, server);
   const absl::Status outcome = server.AwaitEnd();
   watch.Set(nullptr);
+  WriteLastStatus(last_status, server);
   if (server.has_left_early()) {
     return {is_terminated ? kExitTerminated : kExitDone, LogLevel::kInfo,
             absl::StrCat("left the job early, ",
@@ -202,10 +220,10 @@ Ending AwaitEnd(const ServerOptions& options, Server& server,
 
 // Starts the server and waits for its end. The server is gone when this
 // returns: its last line would otherwise come before those of its threads.
-Ending Serve(const ServerOptions& options) {
+Ending Serve(const ServerOptions& options, const std::string& last_status) {
   TerminateWatch watch;
   const auto server = Server::Start(options);
-  if (server.ok()) return AwaitEnd(options, **server, watch);
+  if (server.ok()) return AwaitEnd(options, last_status, **server, watch);
   Ending ending = FailureOf(server.status());
   // A damaged checkpoint or state would be damaged at the next start, too.
   if (absl::IsDataLoss(server.status())) ending.code = kExitJobFailed;
@@ -220,12 +238,13 @@ int Main(int argc, char** argv) {
       "nereus-server");
   app.footer(kExitCodesHelp);
   ServerOptions options;
+  std::string last_status;
   JobFlags job;
   LogFlags log;
   AddCommonFlags(app, "nereus-server", log);
   AddServerFlags(app, options);
   std::vector<std::string> coordinators_flags = FlagsAddedBy(app, [&] {
-    AddCoordinatorFlags(app, options);
+    AddCoordinatorFlags(app, options, last_status);
     AddJobFlags(app, job);
   });
   std::erase(coordinators_flags, "--job-name");  // Shards have it too.
@@ -259,7 +278,7 @@ int Main(int argc, char** argv) {
   RaiseDescriptorLimit();
   signal(SIGPIPE, SIG_IGN);
   ExitOnSignals();  // Until Serve has its own answer to SIGTERM.
-  const Ending ending = Serve(options);
+  const Ending ending = Serve(options, last_status);
   WriteLog(ending.level, {LogEvent::kEnd}, ending.text);
   if (IsDiskThreadLeftBehind()) {
     FlushLog(kLogFlushLimit);

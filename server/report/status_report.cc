@@ -366,6 +366,7 @@ Json EventsJson(const JobStatus& status) {
         {{"time", TimeText(event.at)},
          {"warning", event.bad},
          {"event", std::string(NameOf<kLogEventNames>(event.event))},
+         {"member", event.member.empty() ? Json() : Json(event.member)},
          {"text", event.text}});
   }
   return events;

@@ -39,7 +39,7 @@ std::string StatusTable(const JobStatus& status);
 //               "workers_lost", "servers_lost",
 //               "workers_replaced": {"count", "seconds_sum"},
 //               "servers_replaced", "checkpoints", "checkpoints_failed"},
-//    "events": [{"time", "warning", "event", "text"}]}
+//    "events": [{"time", "warning", "event", "member": or null, "text"}]}
 // "split" is true for a process that was made a host of its own. "late" is by
 // how much of each step the others wait for the member, and "cause" is
 // "computing" or "link"; "seconds_total" is the sum over all steps. A stall is

@@ -36,33 +36,41 @@ class EndCheckTest : public testing::Test {
   void End(int code) {
     child_.exit = ProcessExit{code, 0};
     child_.since = kEnd;
-    child_.is_done = code == 0;
+    child_.ended_at = kEnd;
+    child_.is_done = code == 0 && exit_decides_;
   }
   // Looks at the program `after` its end. Returns the number of questions.
   int Look(absl::Duration after = absl::ZeroDuration(),
            bool is_finished = false) {
     int questions = 0;
-    EndCheck check([&](const std::string& coordinator) {
+    EndCheck check(exit_decides_, [&](const std::string& coordinator) {
       ++questions;
       EXPECT_EQ(coordinator, "h:1");
       return answers_ ? absl::StatusOr<JobStatus>(status_)
                       : UnavailableError("no coordinator");
     });
     check.Look(absl::MakeSpan(&child_, 1), "h:1", is_finished, kEnd + after);
+    has_begun_ = check.has_begun();
     return questions;
+  }
+  // Adds an event of worker 1, `after` its end.
+  void Add(LogEvent event, absl::Duration after = absl::ZeroDuration()) {
+    status_.events.push_back({kEnd + after, false, "text", event, "worker 1"});
   }
   JobStatus::Member& member() { return status_.members[1]; }
 
   JobStatus status_;
-  bool answers_ = true;  // True if the coordinator answers.
+  bool answers_ = true;       // True if the coordinator answers.
+  bool exit_decides_ = true;  // True for programs of users.
+  bool has_begun_ = false;    // True once the last EndCheck saw the job run.
   LocalProcess child_;
 };
 
 TEST_F(EndCheckTest, ProgramThatHasLeftTheJobIsDone) {
   End(0);
   member().left = true;
-  EXPECT_EQ(Look(), 1);
-  EXPECT_EQ(Look(absl::Seconds(5)), 0);
+  Look();
+  EXPECT_EQ(child_.seen, LocalProcess::Seen::kJudged);
   EXPECT_EQ(child_.mistake, "");
   EXPECT_TRUE(child_.is_done);
 }
@@ -71,8 +79,9 @@ TEST_F(EndCheckTest, ProgramThatEndsWithoutLeavingHasMadeAMistake) {
   End(0);
   Look();
   member().since_heartbeat = absl::Seconds(2);
-  EXPECT_EQ(Look(absl::Seconds(1)), 0);
-  EXPECT_EQ(Look(absl::Seconds(2)), 1);
+  Look(absl::Seconds(1));
+  EXPECT_EQ(child_.mistake, "");
+  Look(absl::Seconds(2));
   EXPECT_THAT(child_.DescribeFailure(),
               HasSubstr("worker 1 ended with code 0 without leaving the job"));
   EXPECT_FALSE(child_.is_done);
@@ -94,24 +103,53 @@ TEST_F(EndCheckTest, JobThatFinishesWithoutTheWorkerDoesNotHideTheMistake) {
   EXPECT_THAT(child_.mistake, HasSubstr("without leaving"));
 }
 
-// The job finishes before the second question.
-TEST_F(EndCheckTest, LineOfTheCoordinatorTellsOfTheMistakeAtOnce) {
-  const std::string line =
-      "2026-11-27T12:00:00.000Z WARNING [coordinator] worker 1 (h:1) was "
-      "removed: gone";
-  EndCheck::NoteLine(absl::MakeSpan(&child_, 1), line);
-  EXPECT_EQ(child_.seen, LocalProcess::Seen::kNothing);
+// The job finishes before the second question is due.
+TEST_F(EndCheckTest, LastStatusTellsOfTheMistakeAtOnce) {
+  Add(LogEvent::kMemberLost, -absl::Seconds(9));  // A process before this one.
   End(0);
   Look();
-  EndCheck::NoteLine(
-      absl::MakeSpan(&child_, 1),
-      "2026-11-27T12:00:00.000Z WARNING [coordinator] worker 11 (h:2) was "
-      "removed: gone");
   EXPECT_EQ(child_.seen, LocalProcess::Seen::kLeftBehind);
-  EndCheck::NoteLine(absl::MakeSpan(&child_, 1), line);
-  EXPECT_EQ(Look(absl::Milliseconds(100), /*is_finished=*/true), 0);
+  status_.members.pop_back();
+  status_.state = JobState::kFinished;
+  Add(LogEvent::kMemberLost, absl::Seconds(1));
+  EXPECT_EQ(Look(absl::Milliseconds(1100), /*is_finished=*/true), 1);
   EXPECT_THAT(child_.mistake, HasSubstr("without leaving the job"));
   EXPECT_FALSE(child_.is_done);
+}
+
+TEST_F(EndCheckTest, ProgramThatLeavesInTheBackgroundIsSparedInAFinishedJob) {
+  End(0);
+  Look();
+  status_.members.pop_back();
+  status_.state = JobState::kFinished;
+  Add(LogEvent::kMemberLeft, absl::Seconds(1));
+  Look(absl::Milliseconds(1100), /*is_finished=*/true);
+  EXPECT_EQ(child_.mistake, "");
+}
+
+TEST_F(EndCheckTest, ReferenceWorkerThatHasLeftEarlyIsKnown) {
+  exit_decides_ = false;
+  child_.started_at = kEnd - absl::Seconds(5);
+  Add(LogEvent::kMemberLeftEarly, -absl::Seconds(9));
+  End(0);
+  answers_ = false;
+  Look();
+  EXPECT_EQ(child_.seen, LocalProcess::Seen::kNothing);
+  answers_ = true;
+  Look();
+  EXPECT_EQ(child_.seen, LocalProcess::Seen::kJudged);
+  EXPECT_TRUE(has_begun_);
+  child_.seen = LocalProcess::Seen::kNothing;
+  Add(LogEvent::kMemberLeftEarly);
+  Look();
+  EXPECT_EQ(child_.seen, LocalProcess::Seen::kLeftEarly);
+}
+
+TEST_F(EndCheckTest, JobThatWaitsHasNotBegun) {
+  status_.state = JobState::kWaiting;
+  End(1);
+  EXPECT_EQ(Look(), 1);
+  EXPECT_FALSE(has_begun_);
 }
 
 // A shell has ended, and the program that it started in the background trains.
@@ -127,7 +165,7 @@ TEST_F(EndCheckTest, ProgramThatNeverJoinedIsNotJudged) {
   End(0);
   status_.members.pop_back();
   Look();
-  EXPECT_EQ(Look(absl::Seconds(2)), 0);
+  Look(absl::Seconds(2));
   EXPECT_EQ(child_.mistake, "");
 }
 
@@ -141,7 +179,7 @@ TEST_F(EndCheckTest, FailureOfAProgramThatWasStartedAgainIsLateAtTheEnd) {
 
 TEST_F(EndCheckTest, OtherFailuresCount) {
   End(1);
-  EXPECT_EQ(Look(), 0);
+  EXPECT_EQ(Look(), 1);  // Has the job begun?
   EXPECT_FALSE(child_.is_late);
   child_ = LocalProcess();
   child_.worker = 1;
