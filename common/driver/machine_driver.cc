@@ -300,7 +300,9 @@ void MachineDriver::CarryOut(const Action& action) {
           [&](const ArithmeticAction auto& arithmetic) {
             ExecuteArithmetic(arithmetic);
           },
-          [&](const SplitGradient& split) { Split(split); },
+          [&](const SplitGradient& split) {
+            EndUnlessOk(events_.compute->Split(split));
+          },
           [&](const MultiplyFactors& factors) { Multiply(factors); },
           [&](const UpdateParameters& update) { Update(update); },
           [&](const ChecksumValues& values) { Checksum(values); },
@@ -337,23 +339,23 @@ void MachineDriver::OnFound(const Checking& action, const BadValue& found) {
   End(last);
 }
 
-bool MachineDriver::SplitsOnDevice(const SplitGradient& split) const {
-  return events_.accelerator != nullptr &&
-         events_.accelerator->Splits(split.layer);
+template <typename Checking>
+void MachineDriver::OnComputed(const Checking& action,
+                               const absl::StatusOr<BadValue>& found) {
+  EndUnlessOk(found.status());
+  if (found.ok()) OnFound(action, *found);
 }
 
 bool MachineDriver::AwaitSources(const Action& action) {
   const auto* split = std::get_if<SplitGradient>(&action);
-  if (split != nullptr && SplitsOnDevice(*split)) {
-    return true;  // The accelerator waits for the values itself.
+  if (split != nullptr && events_.compute->SplitsOnDevice(split->layer)) {
+    return true;
   }
   const absl::Status arrived = std::visit(
       [this](const auto& typed) -> absl::Status {
         if constexpr (requires { SourcesOf(typed); }) {
           for (const Buffer& source : SourcesOf(typed)) {
-            if (events_.accelerator != nullptr) {
-              NEREUS_TRY(events_.accelerator->AwaitNorms(source));
-            }
+            NEREUS_TRY(events_.compute->AwaitNorms(source));
             if (source.IsThere()) continue;
             transport_->Flush();  // So that earlier frames need not wait.
             NEREUS_TRY(source.Await());
@@ -366,34 +368,21 @@ bool MachineDriver::AwaitSources(const Action& action) {
   return arrived.ok();
 }
 
-void MachineDriver::Split(const SplitGradient& split) {
-  if (!SplitsOnDevice(split)) return ExecuteArithmetic(split);
-  EndUnlessOk(events_.accelerator->Split(split));
-}
-
 void MachineDriver::Multiply(const MultiplyFactors& factors) {
-  if (events_.accelerator != nullptr) {
-    return EndUnlessOk(events_.accelerator->Multiply(factors));
-  }
   // Peers and the coordinator hear that this process lives, and gets further.
   LongWork work = {LongWork::Kind::kMultiply, 0, factors.end - factors.begin};
-  const BadValue found = ExecuteArithmetic(factors, [&](int64_t rows) {
+  const auto found = events_.compute->Multiply(factors, [&](int64_t rows) {
     work.done = rows;
     NoteWork(work);
     transport_->SendAlive();
   });
   NoteWork(std::nullopt);
-  OnFound(factors, found);
+  OnComputed(factors, found);
 }
 
 void MachineDriver::Update(const UpdateParameters& update) {
-  Accelerator* const accelerator = events_.accelerator;
-  if (accelerator != nullptr && accelerator->Updates(update.layer)) {
-    return EndUnlessOk(accelerator->Update(update));
-  }
   transport_->Flush();  // So that earlier frames need not wait.
-  update.updated.AwaitUnread();
-  Check(update);
+  OnComputed(update, events_.compute->Update(update));
 }
 
 void MachineDriver::Checksum(const ChecksumValues& values) {
@@ -405,12 +394,9 @@ void MachineDriver::Checksum(const ChecksumValues& values) {
   if (values.values.IsThere()) {
     return OnChecksum(values, SampleChecksum(values.values, *values.sampled));
   }
-  if (events_.accelerator == nullptr ||
-      device_samples_.size() >= kDeviceSamplesMax) {
-    return;
-  }
+  if (device_samples_.size() >= kDeviceSamplesMax) return;
   absl::StatusOr<Buffer> copy =
-      events_.accelerator->Sample(values.layer, *values.sampled);
+      events_.compute->Sample(values.layer, *values.sampled);
   if (!copy.ok()) return;  // If the device has failed, the next copy says so.
   ChecksumValues& sample = device_samples_.emplace_back(values);
   sample.values = *std::move(copy);

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
-#include "common/driver/accelerator.h"
+#include "common/driver/compute.h"
 #include "common/driver/driving_turn.h"
 #include "common/driver/event_trace.h"
 #include "common/driver/layer_traffic.h"
@@ -84,7 +84,7 @@ class Pulse {
 // events before it waits for its step, and the coordinator sends few messages.
 class MachineDriver final : private FrameHandler {
  public:
-  // Hooks of the owner, and its accelerator. The driver calls hooks on the
+  // Hooks of the owner, and its arithmetic. The driver calls hooks on the
   // driving thread, mostly for actions that it does not carry out itself. No
   // hook waits.
   struct Events {
@@ -107,9 +107,9 @@ class MachineDriver final : private FrameHandler {
     // Reports a frame that the member accepts, before the member gets it. Null:
     // the driver does not report frames.
     std::function<void(const FrameHeader&)> received = nullptr;
-    // Workers only. Device that computes instead of the CPU. Null: the CPU
-    // computes. Not owned; must outlive the driver.
-    Accelerator* accelerator = nullptr;
+    // Workers only. What a device may compute instead of the CPU. Not owned;
+    // must outlive the driver.
+    Compute* compute = Compute::OnCpu();
     // Keeper of the driver's spans while the job is traced. Null: none. Not
     // owned; must outlive the driver.
     SpanRecorder* recorder = nullptr;
@@ -199,9 +199,11 @@ class MachineDriver final : private FrameHandler {
   // Ends the job if an action has found a value that must not be.
   template <typename Checking>
   void OnFound(const Checking& action, const BadValue& found);
-  // True if the accelerator carries out `split`.
-  bool SplitsOnDevice(const SplitGradient& split) const;
-  void Split(const SplitGradient& split);
+  // Ends the job if the arithmetic of an action has failed, or has found a
+  // value that must not be.
+  template <typename Checking>
+  void OnComputed(const Checking& action,
+                  const absl::StatusOr<BadValue>& found);
   void Multiply(const MultiplyFactors& factors);
   void Update(const UpdateParameters& update);
   void Checksum(const ChecksumValues& values);

@@ -196,7 +196,7 @@ struct SplitGradient {
   Buffer parameters;           // Parameters of the layer.
   Buffer gradient;  // Gradient as pushed; afterwards the values to send.
   // `held` is the residual, and `velocity` is its momentum; the action updates
-  // both. Empty: the layer has no residual, or an Accelerator has it.
+  // both. Empty: the layer has no residual, or a device has it.
   Buffer velocity;
   Buffer held;
 };

@@ -167,15 +167,16 @@ struct FakeArrival final : Arrival {
   std::atomic<bool> is_there{false};
 };
 
-class FakeAccelerator final : public Accelerator {
+class FakeCompute final : public Compute {
  public:
-  explicit FakeAccelerator(Log* log) : log_(log) {}
+  explicit FakeCompute(Log* log) : log_(log) {}
   std::string name() const override { return "fake"; }
-  absl::Status Multiply(const MultiplyFactors&) override {
+  absl::StatusOr<BadValue> Multiply(const MultiplyFactors&,
+                                    absl::FunctionRef<void(int64_t)>) override {
     log_->Add("multiply");
-    return absl::OkStatus();
+    return BadValue();
   }
-  bool Splits(int layer) const override { return layer == 0; }
+  bool SplitsOnDevice(int layer) const override { return layer == 0; }
   absl::Status Split(const SplitGradient&) override {
     log_->Add("split");
     return InternalError("the device is gone");
@@ -205,13 +206,13 @@ class MachineDriverTest : public testing::Test {
                   machine_ = machine.get();
                   return machine;
                 }),
-        accelerator_(&log_) {
-    Start(nullptr);
+        compute_(&log_) {
+    Start(Compute::OnCpu());
   }
 
-  void Start(Accelerator* accelerator) {
+  void Start(Compute* compute) {
     MachineDriver::Events events;
-    events.accelerator = accelerator;
+    events.compute = compute;
     events.layer_done = [this](const LayerDone& done) {
       log_.Add(absl::StrCat("done ", done.layer, " ", done.round));
     };
@@ -315,7 +316,7 @@ class MachineDriverTest : public testing::Test {
   FakeTransport transport_;
   Member member_;
   FakeMachine* machine_ = nullptr;
-  FakeAccelerator accelerator_;
+  FakeCompute compute_;
   std::shared_ptr<Restore> restore_;  // Argument of the last `load`.
   // Outcome that `load` gives at once; nothing: the test gives it later.
   std::optional<absl::Status> load_status_;
@@ -387,12 +388,12 @@ TEST_F(MachineDriverTest, OnlyAMateThatWasNeverReachedIsGivenUpSoon) {
 }
 
 TEST_F(MachineDriverTest, SampleOfADeviceIsSentByAHeartbeatAfterItsArrival) {
-  Start(&accelerator_);
+  Start(&compute_);
   log_.Take();
   const Buffer memory = FloatBuffer({1, 2, 3, 4});
   const auto outdated = std::make_shared<FakeArrival>();
   const auto copy = std::make_shared<FakeArrival>();
-  accelerator_.sample = Buffer::Borrow(
+  compute_.sample = Buffer::Borrow(
       memory.data() + 4, 8, [memory] {}, copy);
   const auto beat = [&] {
     driver_->OnHeartbeatDue([] {});
@@ -489,8 +490,8 @@ TEST_F(MachineDriverTest, FailedCheckStopsAllButMessages) {
   EXPECT_EQ(FloatsOf(other), (std::vector<float>{1}));
 }
 
-TEST_F(MachineDriverTest, AcceleratorComputesAndItsErrorEndsTheJob) {
-  Start(&accelerator_);
+TEST_F(MachineDriverTest, DeviceComputesAndItsErrorEndsTheJob) {
+  Start(&compute_);
   log_.Take();
   Run([](Outbox& out) { out.Add(MultiplyFactors{}); });
   EXPECT_THAT(log_.Take(), ElementsAre("multiply"));

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/driver/accelerator.h"
 #include "common/driver/arithmetic.h"
+#include "common/driver/compute.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/local_cluster.h"
@@ -185,17 +185,18 @@ TEST(SchemesTest, SparseRoundsKeepReplicasEqual) {
   }
 }
 
-// Accelerator that multiplies on the CPU and counts the products. Multiply
-// returns `status`.
-class OtherAccelerator : public Accelerator {
+// Multiplies on the CPU and counts the products. Multiply returns `status`.
+class OtherCompute : public Compute {
  public:
-  explicit OtherAccelerator(absl::Status status = absl::OkStatus())
+  explicit OtherCompute(absl::Status status = absl::OkStatus())
       : status_(std::move(status)) {}
   std::string name() const override { return "other"; }
-  absl::Status Multiply(const MultiplyFactors& factors) override {
+  absl::StatusOr<BadValue> Multiply(
+      const MultiplyFactors& factors,
+      absl::FunctionRef<void(int64_t)> moved) override {
     ++products_;
-    ExecuteArithmetic(factors);
-    return status_;
+    NEREUS_TRY(status_);
+    return Compute::Multiply(factors, moved);
   }
   int products() const { return products_; }
 
@@ -204,7 +205,7 @@ class OtherAccelerator : public Accelerator {
   std::atomic<int> products_{0};
 };
 
-TEST(SchemesTest, AcceleratorMultipliesTheFactors) {
+TEST(SchemesTest, DeviceMultipliesTheFactors) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
     ServerOptions options = Job(2, 1);
@@ -213,16 +214,16 @@ TEST(SchemesTest, AcceleratorMultipliesTheFactors) {
     LocalCluster cluster(options);
     std::vector<ToyWorker> workers;
     for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
-    const auto accelerator = std::make_shared<OtherAccelerator>();
-    const auto other = std::make_shared<OtherAccelerator>();
+    const auto compute = std::make_shared<OtherCompute>();
+    const auto other = std::make_shared<OtherCompute>();
     const auto results = cluster.RunWorkers(2, [&](int i) {
-      workers[i].set_accelerator(i == 0 ? accelerator : other);
+      workers[i].set_compute(i == 0 ? compute : other);
       return workers[i].Train(cluster.client_options(), 5);
     });
     for (const absl::Status& result : results) {
       ASSERT_TRUE(result.ok()) << result;
     }
-    EXPECT_EQ(accelerator->products(), 2 * 5);  // Two layers have factors.
+    EXPECT_EQ(compute->products(), 2 * 5);  // Two layers have factors.
     EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
   }
 }
@@ -234,7 +235,7 @@ TEST(SchemesTest, FailedProductEndsTheJobWithTheReason) {
   std::vector<ToyWorker> workers;
   for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
   const auto results = cluster.RunWorkers(2, [&](int i) {
-    workers[i].set_accelerator(std::make_shared<OtherAccelerator>(
+    workers[i].set_compute(std::make_shared<OtherCompute>(
         i == 0 ? absl::OkStatus() : InternalError("the GPU is on fire")));
     return workers[i].Train(cluster.client_options(), 5);
   });

@@ -38,7 +38,7 @@ absl::Status ToyWorker::Connect(const ClientOptions& options) {
     bindings.push_back({{layers_[i], absl::MakeSpan(parameters_[i])}});
   }
   client_ = NEREUS_TRY(HostClient::Connect(
-      {.client = options, .accelerator = accelerator_}, std::move(bindings)));
+      {.client = options, .compute = compute_}, std::move(bindings)));
   return absl::OkStatus();
 }
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/driver/accelerator.h"
+#include "common/driver/compute.h"
 #include "common/plan/layer_spec.h"
 #include "worker/client/host_client.h"
 #include "worker/public/client.h"
@@ -40,10 +40,10 @@ class ToyWorker {
   // parameters (JobTraits::updates_parameters is false).
   absl::Status TrainLayerByLayer(const ClientOptions& options, int64_t steps);
 
-  // Lets `accelerator` multiply the factors of all workers, instead of the CPU.
+  // Lets `compute` multiply the factors of all workers.
   // Call it before Connect.
-  void set_accelerator(std::shared_ptr<Accelerator> accelerator) {
-    accelerator_ = std::move(accelerator);
+  void set_compute(std::shared_ptr<Compute> compute) {
+    compute_ = std::move(compute);
   }
   // Puts `value` into the gradient of `layer` that this worker pushes in
   // `step`; if the layer has factors, into both factors.
@@ -85,7 +85,7 @@ class ToyWorker {
   absl::Status Do(const StepInfo& step);
 
   const std::vector<LayerSpec> layers_;
-  std::shared_ptr<Accelerator> accelerator_;
+  std::shared_ptr<Compute> compute_ = std::make_shared<Compute>();
   std::pair<int, int64_t> poisoned_ = {-1, -1};  // Arguments of Poison.
   float poison_ = 0;
   float loss_scale_max_ = std::numeric_limits<float>::infinity();

@@ -250,6 +250,8 @@ absl::StatusOr<bool> HostClientImpl::IsFit(int layer, int64_t step,
         absl::StrCat(name, " cannot be read: ", found.status().message()));
   }
   if (found->index < 0) return true;
+  // A step that the job has gone back from fails nothing.
+  NEREUS_TRY(Interruption());
   const std::string reason = absl::StrCat(
       name, " has ", found->value, " at element ", found->index, " of ",
       values.size(),

@@ -11,7 +11,7 @@
 #include "common/base/log_repeats.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
-#include "common/driver/accelerator.h"
+#include "common/driver/compute.h"
 #include "common/metrics/metric_list.h"
 #include "common/protocol/job_options.h"
 #include "common/protocol/outbox.h"
@@ -73,11 +73,9 @@ struct HostClientOptions {
   // rules of `done` hold for this function, too. May be empty.
   std::function<void(const PartDone& part)> part_done = nullptr;
 
-  // Device that computes in the place of the CPU: multiplies the factors of all
-  // workers, splits gradients in a sparse job, and runs the job's optimizer on
-  // worker-owned layers. Owned by the client and by its caller together,
-  // because the caller also uses the device. Null: the CPU computes.
-  std::shared_ptr<Accelerator> accelerator = nullptr;
+  // The device that computes for the worker's driver, such as a GPU. Owned by
+  // the client and by its caller together, because the caller also uses it.
+  std::shared_ptr<Compute> compute = std::make_shared<Compute>();
 
   // Other source of spans while the job is traced. Not owned; must outlive the
   // client. Null: there is none.

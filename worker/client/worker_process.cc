@@ -88,9 +88,8 @@ JoinRequest WorkerProcess::MakeRequest(std::vector<LayerSpec> specs) const {
   request.layers = std::move(specs);
   request.caller.state_arrays =
       static_cast<int32_t>(first.state.size() / first.parameters.size());
-  if (options_.accelerator != nullptr) {
-    request.products = options_.accelerator->name();
-  }
+  const std::string device = options_.compute->name();
+  if (!device.empty()) request.products = device;
   return request;
 }
 
@@ -103,7 +102,7 @@ MemberProcess::Events WorkerProcess::MakeEvents() {
     OnLayerDone(done);
   };
   events.driver.part_done = options_.part_done;
-  events.driver.accelerator = options_.accelerator.get();
+  events.driver.compute = options_.compute.get();
   events.driver.probed = [this](const ProbeAnswered& probed) {
     meter_.OnAnswer(probed.train);
   };
@@ -136,16 +135,15 @@ std::unique_ptr<Machine> WorkerProcess::MakeMachine(const EpochStart& start,
     job_ = start.job;
   }
   std::vector<LayerMemory> memory;
-  const Accelerator* const accelerator = options_.accelerator.get();
+  const Compute& compute = *options_.compute;
   for (const HostLayerBinding& binding : layers_) {
     const LayerBinding& layer = binding.layer;
     const auto index = static_cast<int>(memory.size());
-    memory.push_back({rounds_->BorrowForLife(layer.parameters, binding.device),
-                      rounds_->BorrowForLife(layer.state, binding.device),
-                      options_.client.means_in_place,
-                      accelerator == nullptr || !accelerator->Splits(index),
-                      /*multiplies_on_host=*/accelerator == nullptr,
-                      binding.device});
+    memory.push_back(
+        {rounds_->BorrowForLife(layer.parameters, binding.device),
+         rounds_->BorrowForLife(layer.state, binding.device),
+         options_.client.means_in_place, !compute.SplitsOnDevice(index),
+         /*multiplies_on_host=*/compute.name().empty(), binding.device});
   }
   auto machine =
       std::make_unique<WorkerMachine>(start.job, rank_, std::move(memory));

@@ -18,7 +18,7 @@
 #include "worker/client/time_left.h"
 #include "worker/gpu/device_factors.h"
 #include "worker/gpu/device_look.h"
-#include "worker/gpu/gpu_accelerator.h"
+#include "worker/gpu/gpu_compute.h"
 #include "worker/gpu/gpu_flights.h"
 #include "worker/gpu/gpu_mirror.h"
 #include "worker/gpu/gpu_pools.h"
@@ -228,7 +228,7 @@ absl::Status GpuClient::Start(Stream stream) {
   look_ = NEREUS_TRY(DeviceLook::Create(stager_.get(), *pools_.own));
   std::vector<HostLayerBinding> bindings = NEREUS_TRY(Bind(stream));
   HostClientOptions options = {.client = options_, .traced = timeline_.get()};
-  options.accelerator = std::make_shared<GpuAccelerator>(GpuAccelerator::Parts{
+  options.compute = std::make_shared<GpuCompute>(GpuCompute::Parts{
       stager_.get(), products_, splitters_, mirrors_, pools_.own});
   // Saves a copy on the host: OnPart and Land read a mean where it is made.
   options.client.means_in_place = false;

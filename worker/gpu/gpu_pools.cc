@@ -10,7 +10,7 @@
 #include "common/protocol/job.h"
 #include "worker/client/layer_bindings.h"
 #include "worker/gpu/device_look.h"
-#include "worker/gpu/gpu_accelerator.h"
+#include "worker/gpu/gpu_compute.h"
 #include "worker/gpu/gpu_splitter.h"
 
 namespace nereus {
@@ -69,7 +69,7 @@ absl::Status CheckStaging(const std::vector<LayerBinding>& layers,
 GpuPools MakeGpuPools(const std::vector<LayerBinding>& layers,
                       const GpuOptions& options) {
   int64_t own = PinnedPool::RoundedUp(DeviceLook::kPinnedBytes) +
-                kSlabsMax * PinnedPool::RoundedUp(GpuAccelerator::kSlabBytes) +
+                kSlabsMax * PinnedPool::RoundedUp(GpuCompute::kSlabBytes) +
                 PinnedPool::RoundedUp(std::ssize(layers) *
                                       static_cast<int64_t>(sizeof(BadResult)));
   for (const LayerBinding& layer : layers) {

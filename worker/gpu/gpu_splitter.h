@@ -48,7 +48,7 @@ class GpuSplitter final {
   void Take(int64_t step, const std::shared_ptr<DeviceGradient>& gradient)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Queues `split` (Accelerator::Split), and the copy of the blocks that
+  // Queues `split` (Compute::Split), and the copy of the blocks that
   // travel.
   absl::Status Split(const SplitGradient& split) ABSL_LOCKS_EXCLUDED(mu_);
   // Waits until the GPU has done the last Split, and adds its norms to

@@ -1,4 +1,4 @@
-#include "worker/gpu/gpu_accelerator.h"
+#include "worker/gpu/gpu_compute.h"
 
 #include <utility>
 
@@ -16,29 +16,33 @@ constexpr char kSamples[] = "samples";
 }  // namespace
 
 // Pins memory now, because pinning can wait for the whole GPU.
-GpuAccelerator::GpuAccelerator(Parts parts) : parts_(std::move(parts)) {
+GpuCompute::GpuCompute(Parts parts) : parts_(std::move(parts)) {
   absl::StatusOr<Buffer> slab =
       parts_.pool->Take(kSamples, kSlabBytes, absl::ZeroDuration());
   if (slab.ok()) slab_ = *std::move(slab);
 }
 
-std::string GpuAccelerator::name() const {
+std::string GpuCompute::name() const {
   return parts_.products == nullptr ? "no-products" : parts_.products->name();
 }
 
-absl::Status GpuAccelerator::Multiply(const MultiplyFactors& factors) {
+absl::StatusOr<BadValue> GpuCompute::Multiply(
+    const MultiplyFactors& factors, absl::FunctionRef<void(int64_t)>) {
   NEREUS_TRY(parts_.products->Multiply(factors));
-  if (!factors.check.has_value()) return absl::OkStatus();
-  return parts_.mirrors[factors.check->layer]->Look(
-      factors.gradient.floats(), factors.gradient.float_count(),
-      *factors.check);
+  if (factors.check.has_value()) {
+    NEREUS_TRY(parts_.mirrors[factors.check->layer]->Look(
+        factors.gradient.floats(), factors.gradient.float_count(),
+        *factors.check));
+  }
+  return BadValue();
 }
 
-bool GpuAccelerator::Splits(int layer) const {
+bool GpuCompute::SplitsOnDevice(int layer) const {
   return parts_.splitters[layer] != nullptr;
 }
 
-absl::Status GpuAccelerator::Split(const SplitGradient& split) {
+absl::Status GpuCompute::Split(const SplitGradient& split) {
+  if (!SplitsOnDevice(split.layer)) return Compute::Split(split);
   norms_.push_back(split.norms);
   return parts_.splitters[split.layer]->Split(split);
 }
@@ -46,7 +50,7 @@ absl::Status GpuAccelerator::Split(const SplitGradient& split) {
 // Waits for the splits of all layers if `values` overlap the norms of any
 // split. All splits are queued on one stream, so this takes little longer than
 // to wait for the last split alone.
-absl::Status GpuAccelerator::AwaitNorms(const Buffer& values) {
+absl::Status GpuCompute::AwaitNorms(const Buffer& values) {
   const auto overlaps = [&](const Buffer& norms) {
     return values.data() < norms.data() + norms.bytes() &&
            norms.data() < values.data() + values.bytes();
@@ -59,17 +63,16 @@ absl::Status GpuAccelerator::AwaitNorms(const Buffer& values) {
   return absl::OkStatus();
 }
 
-bool GpuAccelerator::Updates(int layer) const {
-  return !parts_.mirrors[layer]->is_on_host();
-}
-
-absl::Status GpuAccelerator::Update(const UpdateParameters& update) {
+absl::StatusOr<BadValue> GpuCompute::Update(const UpdateParameters& update) {
+  GpuMirror& mirror = *parts_.mirrors[update.layer];
+  if (mirror.is_on_host()) return Compute::Update(update);
   const float* const gradient = NEREUS_TRY(OnDevice(update.gradient));
-  return parts_.mirrors[update.layer]->Update(update, gradient);
+  NEREUS_TRY(mirror.Update(update, gradient));
+  return BadValue();
 }
 
-absl::StatusOr<Buffer> GpuAccelerator::Sample(int layer,
-                                              const SampledElements& sampled) {
+absl::StatusOr<Buffer> GpuCompute::Sample(int layer,
+                                          const SampledElements& sampled) {
   const int64_t bytes = sampled.count() * static_cast<int64_t>(sizeof(float));
   if (slab_.bytes() < bytes) {
     slab_ = Buffer();
@@ -81,7 +84,7 @@ absl::StatusOr<Buffer> GpuAccelerator::Sample(int layer,
   return parts_.mirrors[layer]->Sample(sampled, place);
 }
 
-absl::StatusOr<const float*> GpuAccelerator::OnDevice(const Buffer& gradient) {
+absl::StatusOr<const float*> GpuCompute::OnDevice(const Buffer& gradient) {
   Stager& stager = *parts_.stager;
   if (stager.IsOnDevice(gradient.data())) return gradient.floats();
   if (gradient.bytes() > gradient_.bytes()) {

@@ -8,7 +8,7 @@
 #include "common/device/device_memory.h"
 #include "common/device/pinned_pool.h"
 #include "common/device/stager.h"
-#include "common/driver/accelerator.h"
+#include "common/driver/compute.h"
 #include "common/protocol/replica_sample.h"
 #include "worker/gpu/device_factors.h"
 #include "worker/gpu/gpu_mirror.h"
@@ -16,14 +16,14 @@
 
 namespace nereus {
 
-// Accelerator of a worker's driver: multiplies factors by cuBLAS, and splits
-// the gradients and updates the parameters of layers that are in the GPU's
-// memory. Called by the driving thread.
+// Arithmetic of a worker's driver on a GPU: multiplies factors by cuBLAS, and
+// splits the gradients and updates the parameters of layers that are in the
+// GPU's memory. Called by the driving thread.
 //
 // Device memory: one gradient, of the largest layer that goes by a ring.
-class GpuAccelerator final : public Accelerator {
+class GpuCompute final : public Compute {
  public:
-  // Parts of the GPU client that the accelerator and the client both use.
+  // Parts of the GPU client that this and the client both use.
   struct Parts {
     Stager* stager = nullptr;                 // Not owned.
     std::shared_ptr<DeviceFactors> products;  // Null: no layer has factors.
@@ -32,22 +32,23 @@ class GpuAccelerator final : public Accelerator {
     std::vector<std::shared_ptr<GpuMirror>> mirrors;  // Mirrors by layer.
     std::shared_ptr<PinnedPool> pool;                 // Memory for samples.
   };
-  // Length, in bytes, of the memory that the accelerator takes from the pool
+  // Length, in bytes, of the memory that this takes from the pool
   // for the samples of a round, when the samples before have used up the last
   // one.
   static constexpr int64_t kSlabBytes = kSampledLayersMax * kSampledRuns *
                                         kSampledRunElements *
                                         static_cast<int64_t>(sizeof(float));
 
-  explicit GpuAccelerator(Parts parts);
+  explicit GpuCompute(Parts parts);
 
   std::string name() const override;
-  absl::Status Multiply(const MultiplyFactors& factors) override;
-  bool Splits(int layer) const override;
+  absl::StatusOr<BadValue> Multiply(
+      const MultiplyFactors& factors,
+      absl::FunctionRef<void(int64_t)> moved) override;
+  bool SplitsOnDevice(int layer) const override;
   absl::Status Split(const SplitGradient& split) override;
   absl::Status AwaitNorms(const Buffer& values) override;
-  bool Updates(int layer) const override;
-  absl::Status Update(const UpdateParameters& update) override;
+  absl::StatusOr<BadValue> Update(const UpdateParameters& update) override;
   absl::StatusOr<Buffer> Sample(int layer,
                                 const SampledElements& sampled) override;
 
