@@ -5,9 +5,11 @@
 
 #include "server/coordinator/coordinator.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_join.h"
 #include "common/base/printable.h"
 #include "common/base/status.h"
@@ -26,6 +28,21 @@ std::string ShortText(const std::string& text) {
   return Printable(text.substr(0, kTextBytesMax));
 }
 
+// Name of the member, as an operator gives it: the name of a worker, or "shard
+// 2".
+std::string NameOf(const MemberRecord& member) {
+  return member.is_worker() ? member.request.name : member.Name();
+}
+
+// True if `name` names the member. "worker a" also names the worker a.
+bool IsNamed(const MemberRecord& member, absl::string_view name) {
+  return name == NameOf(member) || name == member.Name();
+}
+
+// Longest wait for the last checkpoint: longer than any disk takes. If a part
+// may be lost, the wait is a lease.
+const absl::Duration kLastCheckpointTimeMax = absl::Minutes(30);
+
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
@@ -41,14 +58,12 @@ Coordinator::Coordinator(CoordinatorOptions options, CoordinatorState state,
       checkpoints_(std::move(state.checkpoints), state.checkpoint_wanted),
       epochs_(&options_, &roster_, &checkpoints_, std::move(state.epoch),
               std::move(state.hosts), std::move(state.lost_factors)),
-      last_(&options_, &roster_, &epochs_, &checkpoints_),
-      departures_(&options_, &roster_, &epochs_),
       gatherings_(std::move(state.gatherings), job()),
       lobby_(options_.spec.workers, std::move(state.lobby)),
       tally_(job().get()),
       lacks_last_checkpoint_(
           (state_ == JobState::kFinished || state_ == JobState::kStopped) &&
-          last_.Lacks()) {}
+          LacksLastStep()) {}
 
 void Coordinator::Save(CoordinatorOutbox& out) const {
   out.push_back(SaveState{{state_, reason_, epochs_.in_force(), roster_.Saved(),
@@ -64,16 +79,6 @@ void Coordinator::Note(int64_t round, CheckpointNews news, absl::Time now,
   out.push_back(
       Announce{news.bad, std::move(news.text), {LogEvent::kCheckpoint, round}});
   if (news.saves) Save(out);
-}
-
-JobStatus Coordinator::Status(absl::Time now) const {
-  JobStatus status = DescribeJob(view(), now);
-  for (const JoinBrake::Newcomer& each : brake_.waiting()) {
-    status.newcomers.push_back(absl::StrCat(
-        each.request.name, " ", brake_.WhyWait(WaitOf(each.request, now))));
-  }
-  tally_.Fill(status, now);
-  return status;
 }
 
 // A member that has sent a message lives, whatever the message says.
@@ -366,16 +371,104 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
   return absl::OkStatus();
 }
 
-// The other workers need not wait for a worker before it leaves.
+// The other workers need not wait for a worker before it leaves. A server only
+// asks: FindSpareServer.
 absl::Status Coordinator::OnLeave(MemberRecord& member, const Leave& leave,
                                   absl::Time now, CoordinatorOutbox& out) {
-  const bool saves = NEREUS_TRY(departures_.OnLeave(member, leave, out));
-  if (!saves) return absl::OkStatus();
-  if (member.leaves_early && state_ == JobState::kRunning) {
+  NEREUS_TRY(CheckStep("the last step", leave.last_step));
+  if (!member.admitted) {
+    return InvalidArgumentError(
+        "it sent a Leave, which only members of the job may send");
+  }
+  if (!member.is_worker()) {
+    if (!std::exchange(member.leaves_early, true)) {
+      out.push_back(
+          Announce{false,
+                   absl::StrCat(member.Name(), " asks to leave the job"),
+                   {.event = LogEvent::kMemberLeft, .member = member.Name()}});
+    }
+    return absl::OkStatus();
+  }
+  // The worker sent its Leave before it heard that it must drop its values.
+  const bool is_undone = leave.epoch < epochs_.job()->epoch &&
+                         epochs_.in_force().IsFromBase(member.id);
+  if (is_undone || member.has_left()) return absl::OkStatus();
+  member.last_step = leave.last_step;
+  member.leaves_early = leave.early;
+  out.push_back(
+      Announce{false,
+               absl::StrCat(member.Name(),
+                            leave.early ? " left early, after step "
+                                        : " left after its last step, ",
+                            leave.last_step),
+               {.event = leave.early ? LogEvent::kMemberLeftEarly
+                                     : LogEvent::kMemberLeft,
+                .step = leave.last_step,
+                .member = member.Name()}});
+  if (leave.early && state_ == JobState::kRunning) {
     brake_.OnEnd(member, now, now);
   }
   Save(out);
   return absl::OkStatus();
+}
+
+absl::Status Coordinator::Drain(absl::string_view name,
+                                CoordinatorOutbox& out) const {
+  if (state_ != JobState::kRunning) {
+    return FailedPreconditionError("the job is ", JobStateName(state_),
+                                   ", not running");
+  }
+  std::vector<std::string> names;
+  for (const MemberRecord& member : roster_.members()) {
+    names.push_back(NameOf(member));
+    if (!IsNamed(member, name)) continue;
+    if (!member.admitted) {
+      return FailedPreconditionError(member.Name(),
+                                     " has not begun yet: end its process");
+    }
+    if (!member.is_worker() && member.id.rank == options_.own_shard) {
+      return FailedPreconditionError(
+          member.Name(),
+          " is in the process of the coordinator, which cannot "
+          "leave; a coordinator with --state can be ended and "
+          "started again");
+    }
+    if (!member.is_worker() && !epochs_.job()->options.backup) {
+      return FailedPreconditionError(
+          member.Name(),
+          " has no backup (--backup=1): without it the job "
+          "would have to go back to a checkpoint");
+    }
+    if (!member.session.has_value()) {
+      return UnavailableError(member.Name(), " has no session now: ask again");
+    }
+    member.Send(AskToLeave{}, out);
+    out.push_back(
+        Announce{false,
+                 absl::StrCat("asks ", member.Name(), " to leave (drain)"),
+                 {.event = LogEvent::kMemberLeft, .member = member.Name()}});
+    return absl::OkStatus();
+  }
+  return NotFoundError("the job has no member \"", Printable(name),
+                       "\"; its members are ",
+                       names.empty() ? "none" : absl::StrJoin(names, ", "));
+}
+
+bool Coordinator::HasMember(absl::string_view name) const {
+  return absl::c_any_of(roster_.members(), [&](const MemberRecord& member) {
+    return !member.has_left() && IsNamed(member, name);
+  });
+}
+
+MemberRecord* Coordinator::FindSpareServer() {
+  if (roster_.AllLeft()) return nullptr;
+  for (MemberRecord& member : roster_.members()) {
+    if (!member.is_worker() && member.leaves_early &&
+        epochs_.HasEveryShard(/*without=*/member.id)) {
+      return &member;
+    }
+  }
+  return nullptr;
 }
 
 absl::Status Coordinator::OnChecksums(const MemberRecord& member,
@@ -521,7 +614,7 @@ void Coordinator::Advance(absl::Time now, CoordinatorOutbox& out) {
     if (over() || !LacksServer(*job(), roster_) || !DropGone(roster_)) return;
   }
   const int64_t saved = checkpoints_.saved_round();
-  while (MemberRecord* const server = departures_.FindSpareServer()) {
+  while (MemberRecord* const server = FindSpareServer()) {
     outsiders_.Release(*server, saved, out);
     Remove(*server, now, out);
   }
@@ -563,23 +656,24 @@ void Coordinator::BeginEpoch(absl::Time now, CoordinatorOutbox& out) {
 
 // Once the wait is over, the job finishes even without its last checkpoint.
 void Coordinator::FinishIfSaved(absl::Time now, CoordinatorOutbox& out) {
-  const auto awaited = last_.AwaitedRound();
+  const auto awaited = AwaitedRound();
   if (awaited.has_value()) {
-    if (last_.Ask(*awaited, now, out)) return;
+    if (AskToSave(*awaited, now, out)) return;
     Note(*awaited,
          checkpoints_.OnFailure(*awaited, "its parts did not arrive in time",
                                 *job()),
          now, out);
   }
-  const bool stops = departures_.AllLeftEarly();
+  const bool stops = absl::c_all_of(roster_.members(), [](const auto& member) {
+    return !member.is_worker() || member.leaves_early;
+  });
   state_ = stops ? JobState::kStopped : JobState::kFinished;
-  lacks_last_checkpoint_ = last_.Lacks();
+  lacks_last_checkpoint_ = LacksLastStep();
   const int64_t saved = checkpoints_.saved_round();
-  const auto end = DescribeEnd(options_, state_, last_.LastStep(), saved);
+  const auto end = DescribeEnd();
   if (stops) reason_ = end;
-  out.push_back(Announce{stops || saved < last_.LastStep(),
-                         end,
-                         {LogEvent::kJobState, last_.LastStep()}});
+  out.push_back(Announce{
+      stops || saved < LastStep(), end, {LogEvent::kJobState, LastStep()}});
   Save(out);
   roster_.EndForAll(JobOver{state_, reason_, saved}, out);
   lobby_.RefuseAll(CheckNotOver(Facts()), out);
@@ -652,7 +746,7 @@ void Coordinator::OnTick(absl::Time now, CoordinatorOutbox& out) {
     gatherings_.SendNotices(*job(), roster_, now, out);
   }
   lobby_.SendNotices(roster_, now, out);
-  TellWaiting(view(), roster_, now, out);
+  TellWaiting(now, out);
   TellHeld(now, out);
 }
 
@@ -667,8 +761,101 @@ void Coordinator::NoticePause(absl::Time now) {
   const absl::Duration pause = roster_.NoticePause(now);
   outsiders_.Delay(pause);
   brake_.Delay(pause);
-  last_.Delay(pause);
+  gives_up_at_ += pause;
   epochs_.Delay(pause);
+}
+
+// The last checkpoint.
+
+int64_t Coordinator::LastStep() const {
+  const Job& job = *epochs_.job();
+  std::optional<int64_t> last;
+  for (const MemberRecord& member : roster_.members()) {
+    // Skips workers that left before the epoch began.
+    if (!member.has_left() || job.PositionOf(member.id.rank) < 0) continue;
+    const int64_t step = *member.last_step;
+    last = job.partial() ? std::max(last.value_or(step), step)
+                         : std::min(last.value_or(step), step);
+  }
+  return last.value_or(kInitialRound);
+}
+
+bool Coordinator::LacksLastStep() const {
+  return options_.has_checkpoints && checkpoints_.saved_round() < LastStep();
+}
+
+// If a shard is lost, the job goes back to its newest checkpoint, and waits for
+// one that lacks only its manifest.
+std::optional<int64_t> Coordinator::AwaitedRound() const {
+  if (!options_.has_checkpoints) return std::nullopt;
+  const int64_t round = LastStep();
+  const bool is_lost = epochs_.Has(ChangeReason::kShardLost) &&
+                       !checkpoints_.newest().has_value() &&
+                       !checkpoints_.IsCompleting(round);
+  if (round <= kInitialRound || checkpoints_.HasFailed(round) ||
+      checkpoints_.saved_round() >= round || is_lost) {
+    return std::nullopt;
+  }
+  return round;
+}
+
+std::optional<int32_t> Coordinator::LastSender(int64_t round) const {
+  const Job& job = *epochs_.job();
+  for (const MemberRecord& member : roster_.members()) {
+    if (!member.is_worker() || member.told_over) continue;
+    const int position = job.PositionOf(member.id.rank);
+    if (position < 0 || job.workers[position].first_step > round) continue;
+    return member.id.rank;
+  }
+  return std::nullopt;
+}
+
+// Frames with worker-owned layers are lost if their connection breaks or their
+// sender dies.
+bool Coordinator::MayBeLost(int64_t round) const {
+  const Job& job = *epochs_.job();
+  if (epochs_.Has(ChangeReason::kCoordinatorRestarted) ||
+      epochs_.target().has_value() ||
+      (job.partial() && epochs_.Has(ChangeReason::kMemberLost))) {
+    return true;
+  }
+  const std::optional<int32_t> sender = LastSender(round);
+  if (!sender.has_value()) return true;
+  const PeerId worker = PeerId::Worker(*sender);
+  const auto& broken = epochs_.links().of_epoch();
+  return absl::c_any_of(broken, [&](const PeerPair& link) {
+    return (link.first == worker && link.second.role == Role::kShard) ||
+           (link.second == worker && link.first.role == Role::kShard);
+  });
+}
+
+bool Coordinator::AskToSave(int64_t round, absl::Time now,
+                            CoordinatorOutbox& out) {
+  const uint64_t epoch = epochs_.job()->epoch;
+  if (std::exchange(asked_to_save_in_, epoch) != epoch) {
+    gives_up_at_ = absl::InfiniteFuture();
+  }
+  // A server that was lost may be started again.
+  const bool may_be_lost =
+      !LacksServer(*epochs_.job(), roster_) && MayBeLost(round);
+  gives_up_at_ =
+      std::min(gives_up_at_,
+               now + (may_be_lost ? options_.lease() : kLastCheckpointTimeMax));
+  if (now >= gives_up_at_) return false;
+  const Job& job = *epochs_.job();
+  // If all workers are gone, names the first one, which cannot send: the
+  // worker-owned layers are lost.
+  const SaveLast last{job.epoch, round,
+                      LastSender(round).value_or(job.workers.front().rank)};
+  for (MemberRecord& member : roster_.members()) {
+    if (!member.session.has_value() || !member.admitted ||
+        member.save_told == last) {
+      continue;
+    }
+    member.save_told = last;
+    member.Send(last, out);
+  }
+  return true;
 }
 
 // Works on a copy of the ids, because Drop removes members from the list.

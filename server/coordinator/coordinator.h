@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/status.h"
 #include "common/protocol/job_status.h"
@@ -11,13 +14,10 @@
 #include "server/coordinator/coordinator_options.h"
 #include "server/coordinator/coordinator_outbox.h"
 #include "server/coordinator/copy_check.h"
-#include "server/coordinator/departures.h"
 #include "server/coordinator/epochs.h"
 #include "server/coordinator/gatherings.h"
-#include "server/coordinator/job_description.h"
 #include "server/coordinator/join_brake.h"
 #include "server/coordinator/join_rules.h"
-#include "server/coordinator/last_checkpoint.h"
 #include "server/coordinator/lobby_gatherings.h"
 #include "server/coordinator/member_list.h"
 #include "server/coordinator/outsiders.h"
@@ -37,7 +37,7 @@ namespace nereus {
 //
 // A job for which there is no plan fails when all have joined. When all workers
 // have left, a job with a folder for checkpoints first waits for its last
-// checkpoint (LastCheckpoint), and then is finished. MemberRecord has the state
+// checkpoint (AwaitedRound), and then is finished. MemberRecord has the state
 // diagram of a member, and Epochs that of an epoch.
 //
 // The job has the model of the first worker that joins. The coordinator refuses
@@ -110,12 +110,16 @@ class Coordinator {
   // Job as of the current epoch; null before the job runs.
   const JobPtr& job() const { return epochs_.job(); }
   const Epochs& epochs() const { return epochs_; }
-  const Departures& departures() const { return departures_; }
-  // Returns all parts, for a description of the job. The result must not
-  // outlive this.
-  JobView view() const {
-    return {options_, state_, reason_, roster_, epochs_, checkpoints_, last_};
-  }
+  const MemberList& roster() const { return roster_; }
+  const CheckpointLedger& checkpoints() const { return checkpoints_; }
+
+  // Asks the member `name` to leave, for an operator: the name of a worker, or
+  // "shard 2". Errors: kNotFound, the job has no such member;
+  // kFailedPrecondition, the job does not run, or the member cannot leave;
+  // kUnavailable, it has no session now.
+  absl::Status Drain(absl::string_view name, CoordinatorOutbox& out) const;
+  // True if `name`, as in Drain, names a member that has not left.
+  bool HasMember(absl::string_view name) const;
 
   // True if the job is finished or was stopped and has a folder for
   // checkpoints, but no checkpoint of its last step.
@@ -190,6 +194,44 @@ class Coordinator {
   // Admits every process in the roster to the new epoch, saves the state, and
   // tells the members of the epoch.
   void BeginEpoch(absl::Time now, CoordinatorOutbox& out);
+  // Returns a server that has asked to leave and that the job can spare: other
+  // servers have the values of all shards. Null if there is none, or if all
+  // workers have left, because their last checkpoint needs every server.
+  MemberRecord* FindSpareServer();
+
+  // The last checkpoint: that of the last round of the job, all of whose
+  // workers have left.
+  //
+  //   all workers have left --AskToSave--> members save --complete--> over
+  //   members save --too late, or failed--> the job is over
+  //   members save --a server is lost: backups take over--> members save
+  //   members save --a shard is lost--> the job goes back to its last
+  //     checkpoint once another server has come; without one it is over
+  //
+  // The wait is bounded: a lease if a part may be lost, 30 minutes otherwise.
+  // Without the wait, a job would end with the parameters of its last steps
+  // unsaved.
+
+  // Returns the last step that all workers of the epoch have done. With partial
+  // rounds: the last step that one of them has done.
+  int64_t LastStep() const;
+  // True if the job has a folder for checkpoints, and no checkpoint has the
+  // last step.
+  bool LacksLastStep() const;
+  // Returns the round of the last checkpoint while the job has to wait for it.
+  // Empty if the checkpoint is made or can no longer be made, or if the job has
+  // no folder for checkpoints.
+  std::optional<int64_t> AwaitedRound() const;
+  // Asks all members to save `round`, unless they have been asked. Returns
+  // false once the wait for the checkpoint has taken too long.
+  bool AskToSave(int64_t round, absl::Time now, CoordinatorOutbox& out);
+  // Returns the rank of the worker that sends the worker-owned layers to the
+  // shards; empty if all workers are gone.
+  std::optional<int32_t> LastSender(int64_t round) const;
+  // True if a part of the last checkpoint may have been lost on its way, so
+  // that it never comes.
+  bool MayBeLost(int64_t round) const;
+
   // Finishes the job, unless it still has to wait for its last checkpoint.
   // REQUIRES: all workers have left.
   void FinishIfSaved(absl::Time now, CoordinatorOutbox& out);
@@ -210,6 +252,17 @@ class Coordinator {
   // returns why; otherwise returns "".
   std::string Remove(MemberRecord& member, absl::Time now,
                      CoordinatorOutbox& out);
+  // Return what the job waits for. DescribeMissing adds the members that are
+  // here, and returns "" if the job does not wait.
+  std::vector<std::string> Missing() const;
+  std::string DescribeMissing() const;
+  // Tells each member that waits what the job waits for, unless it has been
+  // told within CoordinatorOptions::waiting_notice_interval.
+  void TellWaiting(absl::Time now, CoordinatorOutbox& out);
+  // Returns the line for the log at the end of a job that is finished or was
+  // stopped.
+  std::string DescribeEnd() const;
+
   // Asks the driver to save the state.
   void Save(CoordinatorOutbox& out) const;
   // Logs and counts news of a checkpoint, and saves the state if news.saves.
@@ -224,8 +277,6 @@ class Coordinator {
   JoinBrake brake_;               // Processes that must wait before they join.
   CheckpointLedger checkpoints_;  // Checkpoints made and requested.
   Epochs epochs_;                 // Current epoch, and the next one.
-  LastCheckpoint last_;           // Checkpoint at the end of the job.
-  Departures departures_;         // Members that leave.
   ReplicaCheck replicas_;         // Comparison of the workers' replicas.
   CopyCheck copies_;              // Comparison of the servers' copies.
   Gatherings gatherings_;         // Values that the workers' callers gather.
@@ -233,7 +284,13 @@ class Coordinator {
   Tally tally_;                   // Counts and times, for the status.
   // Time at which to look for an older checkpoint again, after an error.
   absl::Time looks_again_at_ = absl::InfiniteFuture();
+  uint64_t asked_to_save_in_ = 0;  // Epoch of the last AskToSave.
+  // Time at which the wait for the last checkpoint ends, in that epoch.
+  absl::Time gives_up_at_ = absl::InfiniteFuture();
   bool lacks_last_checkpoint_;  // See lacks_last_checkpoint().
 };
+
+// Returns how many layers travel by each scheme: "3 by server, 1 by ring".
+std::string DescribePlan(const Job& job);
 
 }  // namespace nereus

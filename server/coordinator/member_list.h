@@ -45,7 +45,7 @@ struct MemberTimes {
 //   member --Leave of a worker--> left --no other worker needs it--> released:
 //     removed (Outsiders)
 //   member --Leave of a server, and backups have its values--> removed
-//     (Departures)
+//     (Coordinator::FindSpareServer)
 //   member, away, left --silent for a lease, or without a session for
 //     reconnect_grace, or its report is late--> dead: removed
 //

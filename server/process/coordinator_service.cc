@@ -255,8 +255,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Impl::AdminRpc::Drain(
     v1::DrainResponse*) {
   MutexLock lock(&impl->mu);
   CoordinatorOutbox out;
-  const absl::Status status = impl->coordinator.departures().Ask(
-      request->member(), impl->coordinator.state(), out);
+  const absl::Status status = impl->coordinator.Drain(request->member(), out);
   if (!status.ok()) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     reactor->Finish(ToGrpcStatus(status));
@@ -322,10 +321,10 @@ void CoordinatorService::Impl::GoOn() {
   }
   if (!actions.empty()) return;
   log.WriteState(coordinator.state(), coordinator.reason());
-  drains.Answer([this](const std::string& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
-                    mu) {
-    return coordinator.over() || !coordinator.departures().HasMember(member);
-  });
+  drains.Answer(
+      [this](const std::string& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+        return coordinator.over() || !coordinator.HasMember(member);
+      });
 }
 
 // Logs only the first of several failures in a row, and the first success after
@@ -507,8 +506,8 @@ void CoordinatorService::Interrupt() {
 CoordinatorService::Progress CoordinatorService::progress() const {
   MutexLock lock(&impl_->mu);
   if (impl_->is_over()) return Progress::kOver;
-  return impl_->coordinator.departures().AllLeft() ? Progress::kEnding
-                                                   : Progress::kGoesOn;
+  return impl_->coordinator.roster().AllLeft() ? Progress::kEnding
+                                               : Progress::kGoesOn;
 }
 
 void CoordinatorService::set_on_failure(

@@ -28,7 +28,7 @@ constexpr size_t kQueueMax = 4;
 // done its last step.
 int64_t DoneRound(const Coordinator& coordinator) {
   int64_t done = kStepMax;
-  for (const MemberRecord& member : coordinator.view().roster.members()) {
+  for (const MemberRecord& member : coordinator.roster().members()) {
     if (!member.is_worker() || !member.admitted) continue;
     done = std::min(done, member.last_step.value_or(member.heartbeat.round));
   }
@@ -147,7 +147,7 @@ absl::Status TraceCalls::Begin(const v1::TraceRequest& request,
     NEREUS_TRY(CheckFirst(trace.wanted_first, coordinator));
     trace.order.first_step = trace.wanted_first;
   }
-  for (const MemberRecord& member : coordinator.view().roster.members()) {
+  for (const MemberRecord& member : coordinator.roster().members()) {
     if (!member.admitted || member.has_left()) continue;
     if (!member.session.has_value()) continue;
     trace.members.emplace_back(*member.session, member.id);
@@ -225,7 +225,7 @@ void TraceCalls::ChooseSteps(const Coordinator& coordinator) {
   facts.last_step = trace_->order.last_step;
   for (const auto& [session, id] : trace_->members) {
     send_(session, trace_->order);
-    const MemberRecord* const member = coordinator.view().roster.Find(id);
+    const MemberRecord* const member = coordinator.roster().Find(id);
     if (member == nullptr) continue;  // Its session is about to end.
     MemberTrace& added = facts.members.emplace_back();
     added.member = id;
@@ -246,7 +246,7 @@ void TraceCalls::OnPart(SessionId session, const TracePart& part,
   v1::TraceReply reply;
   v1::TraceReply::MemberSpans* const spans = reply.mutable_spans();
   *spans->mutable_member() = ToProto(trace_->members.front().second);
-  *spans->mutable_part() = ToProto(part);
+  Encode(part, spans->mutable_part());
   trace_->call->Write(std::move(reply));
   trace_->asked_at = now;
   trace_->spans += std::ssize(part.spans);

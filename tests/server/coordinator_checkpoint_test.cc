@@ -197,7 +197,7 @@ TEST(CoordinatorRequestTest, RequestNeedsARunningJobWithAFolder) {
   const auto request = [](CoordinatorDriver& driver) {
     const absl::Status status = driver.TryRequestCheckpoint();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_FALSE(driver.coordinator().view().checkpoints.wanted());
+    EXPECT_FALSE(driver.coordinator().checkpoints().wanted());
     return std::string(status.message());
   };
   CoordinatorDriver driver(DurableOptions(1, 1));
@@ -857,7 +857,7 @@ TEST_F(DamagedCheckpointTest, RestartedCoordinatorIsToldAgain) {
   driver_.Restart(state);
   driver_.ResumeIn(kNew, kNewShard);
   driver_.Say(kNew, CheckpointDamaged{2, 5, "shard-1 is torn"});
-  EXPECT_EQ(driver_.coordinator().view().checkpoints.setting_aside(), 5);
+  EXPECT_EQ(driver_.coordinator().checkpoints().setting_aside(), 5);
   EXPECT_TRUE(driver_.coordinator().epochs().Has(ChangeReason::kShardLost));
 }
 

@@ -257,7 +257,7 @@ TEST_F(CoordinatorRestartTest, CheckpointThatWasAskedForStillComes) {
   // once after.
   for (const int64_t step : {5, 9}) {
     driver_.Restart(saved_);
-    EXPECT_TRUE(driver_.coordinator().view().checkpoints.wanted());
+    EXPECT_TRUE(driver_.coordinator().checkpoints().wanted());
     const SessionId back = step == 5 ? kBack : 2 * kBack;
     driver_.ResumeIn(back, step == 5 ? kShard0 : kBack);
     driver_.ResumeIn(back + 10, step == 5 ? kWorker0 : kBack + 10);
@@ -277,7 +277,7 @@ TEST_F(CoordinatorRestartTest, CheckpointThatFailedIsNotWantedAnyMore) {
   CheckpointPart failed = PartOf(0, 6, driver_.job().epoch);
   failed.error = "no space";
   Note(driver_.Say(kShard0, failed));
-  EXPECT_FALSE(driver_.coordinator().view().checkpoints.wanted());
+  EXPECT_FALSE(driver_.coordinator().checkpoints().wanted());
   EXPECT_FALSE(saved_.checkpoint_wanted);
 }
 

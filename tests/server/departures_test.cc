@@ -1,8 +1,6 @@
 // Tests of members that leave a job that goes on: workers that leave early, and
 // servers that ask to leave.
 
-#include "server/coordinator/departures.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -151,7 +149,7 @@ TEST(ServerLeaveTest, ProcessThatIsNoMemberYetMayNotLeave) {
 
 absl::Status Drain(const CoordinatorDriver& driver, const std::string& name,
                    CoordinatorOutbox& out) {
-  return driver.coordinator().departures().Ask(name, driver.state(), out);
+  return driver.coordinator().Drain(name, out);
 }
 
 TEST(DrainTest, MemberIsAskedByItsName) {
@@ -173,14 +171,14 @@ TEST(DrainTest, MemberIsAskedByItsName) {
 TEST(DrainTest, WorkerThatHasLeftIsNoLongerThere) {
   CoordinatorDriver driver(OptionsOf(2, 1));
   driver.Gather();
-  const Departures& departures = driver.coordinator().departures();
-  EXPECT_TRUE(departures.HasMember("w1"));
-  EXPECT_TRUE(departures.HasMember("worker w1"));
-  EXPECT_TRUE(departures.HasMember("shard 0"));
-  EXPECT_FALSE(departures.HasMember("w2"));
+  const Coordinator& coordinator = driver.coordinator();
+  EXPECT_TRUE(coordinator.HasMember("w1"));
+  EXPECT_TRUE(coordinator.HasMember("worker w1"));
+  EXPECT_TRUE(coordinator.HasMember("shard 0"));
+  EXPECT_FALSE(coordinator.HasMember("w2"));
   driver.Say(kWorker1, Early(7));
-  EXPECT_FALSE(departures.HasMember("w1"));
-  EXPECT_TRUE(departures.HasMember("w0"));
+  EXPECT_FALSE(coordinator.HasMember("w1"));
+  EXPECT_TRUE(coordinator.HasMember("w0"));
 }
 
 TEST(DrainTest, MemberThatCannotLeaveIsNotAsked) {

@@ -440,9 +440,8 @@ bool RandomFaults::KillHost(int host) {
   // be a checkpoint, because a shard and its backup may die together.
   const bool some_survive = workers.size() < cluster_->live_workers().size();
   const Coordinator* const coordinator = cluster_->coordinator();
-  const bool may_lose_shards =
-      shards_may_die_ && coordinator != nullptr &&
-      coordinator->view().checkpoints.newest().has_value();
+  const bool may_lose_shards = shards_may_die_ && coordinator != nullptr &&
+                               coordinator->checkpoints().newest().has_value();
   if (!some_survive || (!shards.empty() && !may_lose_shards)) return false;
   const bool reboots = random_.Chance(0.5);
   faults_->CrashHost(host, reboots);

@@ -250,14 +250,14 @@ TEST(RestartSimulationTest, RequestedCheckpointIsMade) {
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     cluster.AdvanceBy(absl::Seconds(1));
     EXPECT_EQ(cluster.disk().checkpoints_made(), 2);
-    EXPECT_FALSE(cluster.coordinator()->view().checkpoints.wanted());
+    EXPECT_FALSE(cluster.coordinator()->checkpoints().wanted());
   }
 }
 
 // Returns true if the newest checkpoint is the last one that is due when the
 // workers have done `step`.
 bool LastIsWhole(SimulatedCluster& cluster, int64_t step) {
-  const auto& newest = cluster.coordinator()->view().checkpoints.newest();
+  const auto& newest = cluster.coordinator()->checkpoints().newest();
   return newest.has_value() &&
          newest->round == cluster.job().LastCheckpoint(step);
 }
@@ -300,7 +300,7 @@ TEST(RestartSimulationTest, LastStepIsSavedWhateverThePlanIs) {
     cluster.AdvanceBy(absl::Seconds(10));
     ASSERT_EQ(cluster.coordinator()->state(), JobState::kFinished);
     last_of_plan += cluster.job().switch_round == steps - 1;
-    const auto& newest = cluster.coordinator()->view().checkpoints.newest();
+    const auto& newest = cluster.coordinator()->checkpoints().newest();
     ASSERT_TRUE(newest.has_value());
     EXPECT_EQ(newest->round, steps - 1);
   }

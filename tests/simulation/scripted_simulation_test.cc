@@ -319,7 +319,7 @@ TEST(ScriptedSimulationTest, CheckpointIsMadeAlthoughAShardsReportIsLost) {
   cluster.AdvanceBy(absl::Seconds(5));
   EXPECT_EQ(cluster.job().epoch, 2u);
   EXPECT_EQ(cluster.disk().checkpoints_made(), 2);
-  EXPECT_FALSE(cluster.coordinator()->view().checkpoints.wanted());
+  EXPECT_FALSE(cluster.coordinator()->checkpoints().wanted());
 }
 
 // Defect: a whole checkpoint counted as failed if the removal of an older one

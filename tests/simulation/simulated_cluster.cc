@@ -127,7 +127,7 @@ absl::Status SimulatedCluster::Finish() {
       coordinator()->state() == JobState::kFinished) {
     const bool may_be_unsaved =
         !options().has_disk || options().disk.failure_probability > 0 ||
-        coordinator()->view().checkpoints.HasFailed(world_.last_step) ||
+        coordinator()->checkpoints().HasFailed(world_.last_step) ||
         coordinator()->epochs().Has(ChangeReason::kShardLost);
     world_.laws.Tell(
         JobEnded{world_.last_step, disk_.newest_round(), may_be_unsaved});

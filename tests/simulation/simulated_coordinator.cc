@@ -179,7 +179,7 @@ void SimulatedCoordinator::Complete(const CompleteCheckpoint& complete) {
   world_->events.At(disk_->NextManifestAt(), [this, complete, then = life_] {
     if (life_ != then || coordinator_ == nullptr) return;
     const bool is_late =
-        coordinator_->view().checkpoints.IsAbandoned(complete.record.round);
+        coordinator_->checkpoints().IsAbandoned(complete.record.round);
     const SimulatedDisk::Written written =
         is_late ? SimulatedDisk::Written{disk_->WriteLateManifest(complete)}
                 : disk_->WriteManifest(complete);
@@ -267,7 +267,7 @@ const Job& SimulatedCoordinator::job() const {
 
 uint64_t SimulatedCoordinator::restarted_in() const {
   return coordinator_ != nullptr
-             ? coordinator_->view().checkpoints.state().restarted_in
+             ? coordinator_->checkpoints().state().restarted_in
              : saved_->checkpoints.restarted_in;
 }
 

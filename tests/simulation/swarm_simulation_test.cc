@@ -67,7 +67,7 @@ class SwarmRun {
     // checkpoint. Another epoch then makes one of a later round (seed 1568).
     const auto wanted = [&] {
       return cluster_.coordinator() != nullptr &&
-             cluster_.coordinator()->view().checkpoints.wanted();
+             cluster_.coordinator()->checkpoints().wanted();
     };
     for (int i = 0; i < 2 || (i < 4 && wanted()); ++i) {
       steps += kQuietSteps;
