@@ -12,7 +12,6 @@
 #include "common/transport/memory/frame_ring.h"
 #include "common/transport/memory/shared_memory.h"
 #include "common/transport/socket/channel.h"
-#include "common/transport/socket/delivery.h"
 
 namespace nereus {
 

@@ -12,7 +12,6 @@
 #include "common/tensor/buffer.h"
 #include "common/transport/handshake.h"
 #include "common/transport/socket/channel.h"
-#include "common/transport/socket/delivery.h"
 #include "common/transport/socket/frame_reader.h"
 
 namespace nereus {

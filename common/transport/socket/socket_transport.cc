@@ -45,8 +45,7 @@ SocketTransport::SocketTransport(const TransportOptions& options,
       connections_(*poller_),
       acceptor_(std::move(listener), options.handshakes_max, *poller_),
       dialler_([this] { poller_->Wake(); }),
-      lifecycle_(options, links_, connections_, delivery_, traffic_, dialler_),
-      pump_(connections_, lifecycle_) {}
+      loop_(options, links_, connections_, delivery_, traffic_, dialler_) {}
 
 SocketTransport::~SocketTransport() { Shutdown(absl::ZeroDuration()); }
 
@@ -92,7 +91,7 @@ void SocketTransport::MoveToThisThread() {
 void SocketTransport::Poll(absl::Duration timeout, FrameHandler& handler) {
   MoveToThisThread();
   delivery_.Begin(handler);
-  pump_.Retry();
+  loop_.Retry();
   Turn(timeout);
   delivery_.End();
 }
@@ -102,32 +101,32 @@ void SocketTransport::Turn(absl::Duration timeout) {
   for (const Dialler::LookedUp& answer : dialler_.Take()) {
     links_.OnLookedUp(answer.address, answer.result, SteadyNow());
   }
-  pump_.WriteAll();
+  loop_.WriteAll();
   const auto events = Wait(timeout);
-  pump_.ReadMore();
+  loop_.ReadMore();
   for (const epoll_event& event : events) {
     if (event.data.ptr == nullptr) continue;  // Wake: TakeInbox follows.
     if (event.data.ptr == &acceptor_) {
       const absl::Time now = SteadyNow();
       for (Accepted& accepted :
            acceptor_.AcceptSome(connections_.strangers(), now)) {
-        lifecycle_.OnAccepted(std::move(accepted), now);
+        loop_.OnAccepted(std::move(accepted), now);
       }
     } else {
-      pump_.OnEvents(*static_cast<SocketConnection*>(event.data.ptr),
+      loop_.OnEvents(*static_cast<SocketConnection*>(event.data.ptr),
                      event.events);
     }
   }
-  pump_.RunUnpolled();
+  loop_.RunUnpolled();
   // Timers run after the frames that have arrived, because an awaited answer
   // may be among them.
   const absl::Time now = SteadyNow();
   acceptor_.Resume(now);
-  lifecycle_.RunTimers(now);
+  loop_.RunTimers(now);
   EndSilent(now);
   TakeInbox();
   QueueAlive(now);
-  pump_.WriteAll();
+  loop_.WriteAll();
   connections_.Sweep();
 }
 
@@ -144,7 +143,7 @@ absl::Span<const epoll_event> SocketTransport::Wait(absl::Duration timeout) {
   // which costs them a system call.
   const bool sleeps = timeout > absl::ZeroDuration() &&
                       !(poller_->slept_briefly() && LookForAWhile()) &&
-                      pump_.MaySleep();
+                      loop_.MaySleep();
   return poller_->Wait(sleeps ? timeout : absl::ZeroDuration());
 }
 
@@ -188,14 +187,14 @@ void SocketTransport::EndSilent(absl::Time now) {
     if (!connection->is_open()) continue;
     const absl::Duration silence =
         connection->NoteSilence(std::min(passed, 2 * alive_interval()));
-    if (silence >= silence_max_) lifecycle_.EndSilent(*connection, silence);
+    if (silence >= silence_max_) loop_.EndSilent(*connection, silence);
   }
 }
 
 bool SocketTransport::LookForAWhile() const {
   const absl::Time until = SteadyNow() + kLookFor;
   do {
-    if (pump_.HasUnpolledFrames() || poller_->IsReady()) return true;
+    if (loop_.HasUnpolledFrames() || poller_->IsReady()) return true;
     sched_yield();  // Other threads that have work on this core go first.
   } while (SteadyNow() < until);
   return false;
@@ -242,7 +241,7 @@ void SocketTransport::CloseAll(absl::Time deadline) {
   links_.Clear();
   for (SocketConnection* const connection : connections_.All()) {
     if (connection->is_open()) {
-      connection->End(lifecycle_.LastFrame(absl::OkStatus()));
+      connection->End(loop_.LastFrame(absl::OkStatus()));
     } else if (connection->state() != SocketConnection::State::kEnding) {
       connection->Close();
     }

@@ -14,14 +14,12 @@
 #include "common/protocol/frame.h"
 #include "common/protocol/peer.h"
 #include "common/transport/peer_links.h"
-#include "common/transport/socket/connection_lifecycle.h"
-#include "common/transport/socket/connection_set.h"
-#include "common/transport/socket/delivery.h"
+#include "common/transport/socket/channel.h"
 #include "common/transport/socket/dialler.h"
-#include "common/transport/socket/frame_pump.h"
+#include "common/transport/socket/event_loop.h"
 #include "common/transport/socket/peer_acceptor.h"
 #include "common/transport/socket/poller.h"
-#include "common/transport/socket/traffic_table.h"
+#include "common/transport/socket/socket_connection.h"
 #include "common/transport/transport.h"
 #include "common/transport/transport_options.h"
 
@@ -85,8 +83,8 @@ class Inbox {
 // be made. Frames that Send gets later wait for a new connection.
 //
 // The parts: PeerLinks decides which peers to dial and to admit;
-// ConnectionLifecycle carries that out; FramePump moves frames through the
-// Channel of each SocketConnection; Delivery calls the handler.
+// EventLoop carries that out, and moves frames through the Channel of each
+// SocketConnection; Delivery calls the handler.
 class SocketTransport final : public Transport {
  public:
   // Listens at once. Errors: kInvalidArgument, bad options; kUnavailable, the
@@ -104,7 +102,7 @@ class SocketTransport final : public Transport {
   void Disconnect(PeerId peer) override;
   void Send(PeerId to, const Frame& frame) override;
   void MoveToThisThread() override;
-  void Flush() override { pump_.WriteEarly(); }
+  void Flush() override { loop_.WriteEarly(); }
   void Poll(absl::Duration timeout, FrameHandler& handler) override;
   void Wake() override { poller_->Wake(); }
   void LimitSilence(absl::Duration silence_max) override;
@@ -153,13 +151,12 @@ class SocketTransport final : public Transport {
 
   // The members below belong to the thread that polls. Each part is declared
   // after the parts that it uses.
-  Delivery delivery_;              // Calls the handler.
-  PeerLinks links_;                // Decides which connections to make.
-  ConnectionSet connections_;      // Owns the connections.
-  PeerAcceptor acceptor_;          // Accepts connections at port().
-  Dialler dialler_;                // Begins connections. Its thread calls Wake.
-  ConnectionLifecycle lifecycle_;  // Opens and ends connections.
-  FramePump pump_;                 // Moves frames through them.
+  Delivery delivery_;          // Calls the handler.
+  PeerLinks links_;            // Decides which connections to make.
+  ConnectionSet connections_;  // Owns the connections.
+  PeerAcceptor acceptor_;      // Accepts connections at port().
+  Dialler dialler_;            // Begins connections. Its thread calls Wake.
+  EventLoop loop_;             // Opens and ends connections, and moves frames.
   absl::Duration silence_max_ = absl::InfiniteDuration();  // LimitSilence.
   absl::Time alive_at_ = absl::InfiniteFuture();           // QueueAlive is due.
   absl::Time looked_at_ = absl::InfiniteFuture();  // Last look of EndSilent.

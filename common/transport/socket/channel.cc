@@ -1,4 +1,4 @@
-#include "common/transport/socket/delivery.h"
+#include "common/transport/socket/channel.h"
 
 #include <utility>
 

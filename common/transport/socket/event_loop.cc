@@ -1,13 +1,18 @@
-// The functions stand in the order of a connection's life. Dial and OnDialled
+// Events, reading and writing come first. Then the functions stand in the order
+// of a connection's life: Dial and OnDialled
 // run on the side that dials, OnAccepted and ReadPreamble on the side that
 // accepts. OnHandshakeFrame calls Admit (accepting side) or Complete (dialling
 // side), both of which end in Open. The functions after Open end connections;
 // RunTimers also begins attempts.
 
-#include "common/transport/socket/connection_lifecycle.h"
+#include "common/transport/socket/event_loop.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/clock.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
@@ -17,12 +22,9 @@ namespace nereus {
 
 using State = SocketConnection::State;
 
-ConnectionLifecycle::ConnectionLifecycle(const TransportOptions& options,
-                                         PeerLinks& links,
-                                         ConnectionSet& connections,
-                                         Delivery& delivery,
-                                         TrafficTable& traffic,
-                                         Dialler& dialler)
+EventLoop::EventLoop(const TransportOptions& options, PeerLinks& links,
+                     ConnectionSet& connections, Delivery& delivery,
+                     TrafficTable& traffic, Dialler& dialler)
     : options_(options),
       links_(links),
       connections_(connections),
@@ -30,8 +32,142 @@ ConnectionLifecycle::ConnectionLifecycle(const TransportOptions& options,
       traffic_(traffic),
       dialler_(dialler) {}
 
-void ConnectionLifecycle::Dial(const PeerLinks::Attempt& attempt,
-                               absl::Time now) {
+void EventLoop::OnEvents(SocketConnection& connection, uint32_t events) {
+  if (connection.state() == State::kDialling) {
+    return OnDialled(connection);
+  }
+  // Reads after an error or a hang-up too: reading tells what has happened.
+  if ((events & ~EPOLLOUT) != 0) Read(connection);
+  if ((events & EPOLLOUT) != 0) connections_.Mark(connection, Work::kWrite);
+}
+
+void EventLoop::Read(SocketConnection& connection) {
+  using Kind = Channel::Received::Kind;
+  while (!connection.is_closed() && connection.reads()) {
+    if (connection.state() == State::kEnding) {
+      // Reads and drops the bytes that arrive. Otherwise the kernel would send
+      // a reset when the socket is closed, and the peer might lose the last
+      // frame.
+      const auto drained = FrameReader::Drain(connection.socket().get());
+      if (!drained.ok() || *drained == FrameReader::Next::kEnd) {
+        connection.Close();
+      }
+      return;
+    }
+    if (connection.state() == State::kStranger) {
+      const absl::Status greeted = ReadPreamble(connection);
+      if (!greeted.ok()) return OnBroken(connection, greeted);
+      if (connection.state() == State::kStranger) return;
+    }
+    const Channel::Received received = connection.channel().Receive();
+    switch (received.kind) {
+      case Kind::kNothing:
+        return connection.Watch();
+      case Kind::kTurnOver:
+        return connections_.Mark(connection, Work::kRead);
+      case Kind::kWaits:
+        connections_.Mark(connection, Work::kRetry);
+        return connection.Watch();
+      case Kind::kHandshake:
+        // May open the connection, and give it another channel: reads on.
+        OnHandshakeFrame(connection, received.frame);
+        break;
+      case Kind::kRefused:
+        return Refuse(connection, received.status);
+      case Kind::kBroken:
+        return OnBroken(connection, received.status);
+    }
+  }
+}
+
+void EventLoop::Write(SocketConnection& connection) {
+  if (connection.state() == State::kDialling) return;
+  const absl::StatusOr<bool> all = connection.Write();
+  const bool ends = connection.state() == State::kEnding;
+  if (absl::IsInvalidArgument(all.status())) {
+    return OnBroken(connection, all.status());
+  }
+  if (!all.ok()) {
+    // Does not close yet: frames that the peer sent before, and perhaps its
+    // reason, must still be read.
+    connection.writer().Fail();
+    if (ends) return connection.Close();
+  } else if (*all && ends) {
+    // Closes at once if no event will tell when the peer has read all.
+    if (connection.channel().events(/*reads=*/true) == 0) {
+      return connection.Close();
+    }
+    shutdown(connection.socket().get(), SHUT_WR);
+  }
+  connection.Watch();
+}
+
+void EventLoop::WriteAll() {
+  // Repeats, because an owner that gets its payload back may send the next.
+  while (connections_.Has(Work::kWrite)) {
+    connections_.ForMarked(Work::kWrite, [this](SocketConnection& connection) {
+      Write(connection);
+    });
+  }
+}
+
+void EventLoop::WriteEarly() {
+  connections_.ForEach([this](SocketConnection& connection) {
+    if (!connection.is_open() || connection.writer().empty()) return;
+    connections_.Mark(connection, Work::kWrite);
+    // The mark makes WriteAll look at this connection again, and see the error.
+    connection.Write().IgnoreError();
+  });
+}
+
+void EventLoop::ReadMore() {
+  connections_.ForMarked(
+      Work::kRead, [this](SocketConnection& connection) { Read(connection); });
+}
+
+void EventLoop::Retry() {
+  connections_.ForMarked(Work::kRetry, [this](SocketConnection& connection) {
+    if (connection.is_open()) Read(connection);
+  });
+}
+
+void EventLoop::RunUnpolled() {
+  // Goes by index, because the handler may open connections meanwhile.
+  const size_t count = connections_.unpolled().size();
+  for (size_t i = 0; i < count; ++i) {
+    SocketConnection& connection = *connections_.unpolled()[i];
+    if (connection.is_closed()) continue;
+    Channel& channel = connection.channel();
+    // Until MaySleep, the peer need not ring: each RunUnpolled looks for
+    // frames.
+    const bool blocked = channel.Awake();
+    if (connection.is_open() && connection.reads() && channel.HasWork()) {
+      Read(connection);
+    }
+    if (blocked) connections_.Mark(connection, Work::kWrite);
+  }
+}
+
+bool EventLoop::HasUnpolledFrames() const {
+  const auto& unpolled = connections_.unpolled();
+  return absl::c_any_of(unpolled, [](SocketConnection* connection) {
+    return connection->is_open() && connection->reads() &&
+           connection->channel().HasFrames();
+  });
+}
+
+bool EventLoop::MaySleep() {
+  // Stops at the first channel with work. The channels before it have announced
+  // a sleep; RunUnpolled takes that back.
+  bool may_sleep = true;
+  for (SocketConnection* const connection : connections_.unpolled()) {
+    const bool reads = connection->is_open() && connection->reads();
+    may_sleep = may_sleep && connection->channel().MaySleep(reads);
+  }
+  return may_sleep;
+}
+
+void EventLoop::Dial(const PeerLinks::Attempt& attempt, absl::Time now) {
   auto dialled = dialler_.Dial(attempt.address);
   if (!dialled.ok()) {
     return links_.OnNoSocket(attempt.peer, dialled.status(), now);
@@ -46,7 +182,7 @@ void ConnectionLifecycle::Dial(const PeerLinks::Attempt& attempt,
                     now);
 }
 
-void ConnectionLifecycle::OnDialled(SocketConnection& connection) {
+void EventLoop::OnDialled(SocketConnection& connection) {
   const absl::Status result = ConnectResult(connection.socket());
   if (!result.ok()) return FailAttempt(connection, result);
   auto greeting = links_.Greet(connection.peer());
@@ -66,7 +202,7 @@ void ConnectionLifecycle::OnDialled(SocketConnection& connection) {
                    HelloFrame(greeting->hello), std::move(offered));
 }
 
-void ConnectionLifecycle::OnAccepted(Accepted accepted, absl::Time now) {
+void EventLoop::OnAccepted(Accepted accepted, absl::Time now) {
   connections_
       .Add(std::make_unique<SocketConnection>(
           std::move(accepted.socket), std::move(accepted.address),
@@ -74,7 +210,7 @@ void ConnectionLifecycle::OnAccepted(Accepted accepted, absl::Time now) {
       .SetDeadline(now + options_.handshake_timeout);
 }
 
-absl::Status ConnectionLifecycle::ReadPreamble(SocketConnection& connection) {
+absl::Status EventLoop::ReadPreamble(SocketConnection& connection) {
   PreambleBytes bytes;
   const bool read = NEREUS_TRY(connection.ReadPreamble(bytes));
   if (!read) return absl::OkStatus();
@@ -82,8 +218,8 @@ absl::Status ConnectionLifecycle::ReadPreamble(SocketConnection& connection) {
   return links_.CheckPreamble(preamble);
 }
 
-void ConnectionLifecycle::OnHandshakeFrame(SocketConnection& connection,
-                                           const Frame& frame) {
+void EventLoop::OnHandshakeFrame(SocketConnection& connection,
+                                 const Frame& frame) {
   // A stranger has nothing to refuse yet. If its first frame is a refusal,
   // Admit reports that as a bad hello.
   const bool is_introducing = connection.state() == State::kIntroducing;
@@ -95,8 +231,8 @@ void ConnectionLifecycle::OnHandshakeFrame(SocketConnection& connection,
   if (!status.ok()) Refuse(connection, status);
 }
 
-absl::Status ConnectionLifecycle::Admit(SocketConnection& connection,
-                                        const Frame& hello) {
+absl::Status EventLoop::Admit(SocketConnection& connection,
+                              const Frame& hello) {
   const Hello theirs = NEREUS_TRY(ReadHello(hello));
   NEREUS_TRY(links_.Admit(theirs, connection.address()));
   Hello ours = *links_.self();
@@ -117,7 +253,7 @@ absl::Status ConnectionLifecycle::Admit(SocketConnection& connection,
   return absl::OkStatus();
 }
 
-std::unique_ptr<MemoryChannel> ConnectionLifecycle::TakeOffer(
+std::unique_ptr<MemoryChannel> EventLoop::TakeOffer(
     const SocketConnection& connection, const Hello& theirs) const {
   if (!options_.shared_memory || !theirs.shared_memory.has_value()) {
     return nullptr;
@@ -133,8 +269,8 @@ std::unique_ptr<MemoryChannel> ConnectionLifecycle::TakeOffer(
   return nullptr;
 }
 
-absl::Status ConnectionLifecycle::Complete(SocketConnection& connection,
-                                           const Frame& hello) {
+absl::Status EventLoop::Complete(SocketConnection& connection,
+                                 const Frame& hello) {
   const Hello theirs = NEREUS_TRY(ReadHello(hello));
   NEREUS_TRY(links_.CheckAnswer(connection.peer(), theirs));
   std::unique_ptr<MemoryChannel> memory =
@@ -143,7 +279,7 @@ absl::Status ConnectionLifecycle::Complete(SocketConnection& connection,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<MemoryChannel>> ConnectionLifecycle::TakeAnswer(
+absl::StatusOr<std::unique_ptr<MemoryChannel>> EventLoop::TakeAnswer(
     SocketConnection& connection, const Hello& theirs) {
   std::unique_ptr<MemoryChannel> offered = connection.TakeOffered();
   if (!theirs.shared_memory.has_value()) return nullptr;
@@ -160,8 +296,8 @@ absl::StatusOr<std::unique_ptr<MemoryChannel>> ConnectionLifecycle::TakeAnswer(
   return offered;
 }
 
-void ConnectionLifecycle::Open(SocketConnection& connection, PeerId peer,
-                               std::unique_ptr<MemoryChannel> memory) {
+void EventLoop::Open(SocketConnection& connection, PeerId peer,
+                     std::unique_ptr<MemoryChannel> memory) {
   NEREUS_LOG(Debug) << "connected to " << PeerName(peer) << " ("
                     << connection.address()
                     << (memory != nullptr ? ", by shared memory)" : ")");
@@ -172,8 +308,8 @@ void ConnectionLifecycle::Open(SocketConnection& connection, PeerId peer,
   delivery_.Connected(peer);
 }
 
-void ConnectionLifecycle::OnBroken(SocketConnection& connection,
-                                   const absl::Status& reason) {
+void EventLoop::OnBroken(SocketConnection& connection,
+                         const absl::Status& reason) {
   const bool is_nonsense = absl::IsInvalidArgument(reason);
   switch (connection.state()) {
     case State::kStranger:
@@ -200,8 +336,8 @@ void ConnectionLifecycle::OnBroken(SocketConnection& connection,
   }
 }
 
-void ConnectionLifecycle::Refuse(SocketConnection& connection,
-                                 const absl::Status& reason) {
+void EventLoop::Refuse(SocketConnection& connection,
+                       const absl::Status& reason) {
   const State state = connection.state();
   if (state == State::kStranger || state == State::kIntroducing) {
     // A peer that came too early or went away (kUnavailable) is normal: logs it
@@ -221,8 +357,8 @@ void ConnectionLifecycle::Refuse(SocketConnection& connection,
   EndWith(connection, reason);
 }
 
-void ConnectionLifecycle::EndSilent(SocketConnection& connection,
-                                    absl::Duration silence) {
+void EventLoop::EndSilent(SocketConnection& connection,
+                          absl::Duration silence) {
   EndWith(connection,
           UnavailableError("nothing has arrived for ",
                            absl::FormatDuration(
@@ -231,8 +367,8 @@ void ConnectionLifecycle::EndSilent(SocketConnection& connection,
                            "at the other end stands still"));
 }
 
-void ConnectionLifecycle::EndWith(SocketConnection& connection,
-                                  const absl::Status& reason) {
+void EventLoop::EndWith(SocketConnection& connection,
+                        const absl::Status& reason) {
   // Leaves the socket open until the deadline, or until the peer closes its
   // side, which it does after it has read the reason.
   const State state = connection.state();
@@ -246,8 +382,8 @@ void ConnectionLifecycle::EndWith(SocketConnection& connection,
   }
 }
 
-void ConnectionLifecycle::NoteStranger(const SocketConnection& connection,
-                                       const absl::Status& reason) {
+void EventLoop::NoteStranger(const SocketConnection& connection,
+                             const absl::Status& reason) {
   traffic_.CountRefusedStranger();
   const std::string why(reason.message());
   if (const auto lasts = refusals_.Note(why, SteadyNow())) {
@@ -257,14 +393,14 @@ void ConnectionLifecycle::NoteStranger(const SocketConnection& connection,
   }
 }
 
-Frame ConnectionLifecycle::LastFrame(const absl::Status& reason) const {
+Frame EventLoop::LastFrame(const absl::Status& reason) const {
   const PeerId self =
       links_.self().has_value() ? links_.self()->self : PeerId();
   return RefusalFrame(self, reason.message());
 }
 
-void ConnectionLifecycle::OnRefused(SocketConnection& connection,
-                                    const absl::Status& reason) {
+void EventLoop::OnRefused(SocketConnection& connection,
+                          const absl::Status& reason) {
   if (connection.state() == State::kGreeting) {
     // An OK reason is a goodbye: the peer shuts down. It may be started again,
     // so the link tries again.
@@ -276,8 +412,8 @@ void ConnectionLifecycle::OnRefused(SocketConnection& connection,
   Lose(connection, reason);
 }
 
-void ConnectionLifecycle::FailAttempt(SocketConnection& connection,
-                                      const absl::Status& reason) {
+void EventLoop::FailAttempt(SocketConnection& connection,
+                            const absl::Status& reason) {
   // A connection that this side refuses (kEnding) stays open until its last
   // frame is sent.
   if (connection.state() != State::kEnding) connection.Close();
@@ -286,13 +422,12 @@ void ConnectionLifecycle::FailAttempt(SocketConnection& connection,
   if (loss.has_value()) delivery_.Disconnected(loss->peer, loss->reason);
 }
 
-void ConnectionLifecycle::Lose(SocketConnection& connection,
-                               const absl::Status& reason) {
+void EventLoop::Lose(SocketConnection& connection, const absl::Status& reason) {
   const PeerId peer = connection.peer();
   if (links_.OnLost(peer, &connection)) delivery_.Disconnected(peer, reason);
 }
 
-void ConnectionLifecycle::RunTimers(absl::Time now) {
+void EventLoop::RunTimers(absl::Time now) {
   for (SocketConnection* const connection : connections_.TakeLate(now)) {
     if (connection->state() != State::kEnding) {
       NEREUS_LOG(Debug) << "closed the connection from "

@@ -9,35 +9,79 @@
 #include "common/protocol/frame.h"
 #include "common/protocol/hello.h"
 #include "common/transport/peer_links.h"
-#include "common/transport/socket/connection_set.h"
-#include "common/transport/socket/delivery.h"
+#include "common/transport/socket/channel.h"
 #include "common/transport/socket/dialler.h"
 #include "common/transport/socket/memory_channel.h"
 #include "common/transport/socket/socket_connection.h"
-#include "common/transport/socket/traffic_table.h"
 #include "common/transport/transport_options.h"
 
 namespace nereus {
 
-// Opens connections and ends them: carries out what PeerLinks decides, runs the
-// handshake on a socket, and tells the handler which peers came and went.
-// socket_connection.h draws the states.
+// Opens and ends connections, and moves frames through them. It carries out
+// what PeerLinks decides, runs the handshake on a socket, and tells the handler
+// which peers came and went. socket_connection.h draws the states. It gives
+// each connection a turn of about 2 MiB (Channel), so that a fast peer does not
+// keep the others waiting.
 //
 // Not thread-safe. Most methods may call the handler, which may close any
 // connection.
-class ConnectionLifecycle {
+class EventLoop {
  public:
   // All arguments but `options` must outlive this.
-  ConnectionLifecycle(const TransportOptions& options, PeerLinks& links,
-                      ConnectionSet& connections, Delivery& delivery,
-                      TrafficTable& traffic, Dialler& dialler);
-
-  // Begins the attempt: dials, or asks a name server first.
-  void Dial(const PeerLinks::Attempt& attempt, absl::Time now);
+  EventLoop(const TransportOptions& options, PeerLinks& links,
+            ConnectionSet& connections, Delivery& delivery,
+            TrafficTable& traffic, Dialler& dialler);
 
   // Adds the connection of a stranger, which must introduce itself within
   // TransportOptions::handshake_timeout.
   void OnAccepted(Accepted accepted, absl::Time now);
+
+  // Ends an open connection on which nothing has arrived for `silence`. Tells
+  // the peer, which may hear it if only one direction is cut off.
+  void EndSilent(SocketConnection& connection, absl::Duration silence);
+
+  // Handles events of the poller for `connection`.
+  void OnEvents(SocketConnection& connection, uint32_t events);
+
+  // Writes queued frames, for one turn of each connection that is marked with
+  // Work::kWrite. Goes on with connections that get new frames meanwhile.
+  void WriteAll();
+
+  // Writes queued frames, for one turn of each open connection. Leaves errors
+  // to WriteAll: the handler must hear of errors, but here the handler itself
+  // may be the caller.
+  void WriteEarly();
+
+  // Goes on with connections that had more to read than one turn.
+  void ReadMore();
+
+  // Announces again the frames for which the handler has returned kWait.
+  void Retry();
+
+  // Reads and writes frames in shared memory, where the poller sees nothing.
+  void RunUnpolled();
+  // True if shared memory has a frame to read.
+  bool HasUnpolledFrames() const;
+  // Announces that this side may sleep. Returns true if each peer with shared
+  // memory will ring its bell when there is something to do; false if there
+  // already is.
+  bool MaySleep();
+
+  // Returns a refusal with `reason`, or a goodbye if `reason` is OK.
+  Frame LastFrame(const absl::Status& reason) const;
+
+  // Ends attempts and connections that are past their deadline, and begins the
+  // attempts that are due.
+  void RunTimers(absl::Time now);
+
+ private:
+  // Reads until no bytes are left, a frame must wait or the turn is over.
+  void Read(SocketConnection& connection);
+  // Writes one turn. Finishes an ending connection that has written everything.
+  void Write(SocketConnection& connection);
+
+  // Begins the attempt: dials, or asks a name server first.
+  void Dial(const PeerLinks::Attempt& attempt, absl::Time now);
 
   // Called when TCP has connected the dialled `connection`, or could not. Sends
   // the greeting, or ends the attempt.
@@ -59,18 +103,6 @@ class ConnectionLifecycle {
   // Tells the peer the reason in a last frame, and ends the connection.
   void Refuse(SocketConnection& connection, const absl::Status& reason);
 
-  // Ends an open connection on which nothing has arrived for `silence`. Tells
-  // the peer, which may hear it if only one direction is cut off.
-  void EndSilent(SocketConnection& connection, absl::Duration silence);
-
-  // Returns a refusal with `reason`, or a goodbye if `reason` is OK.
-  Frame LastFrame(const absl::Status& reason) const;
-
-  // Ends attempts and connections that are past their deadline, and begins the
-  // attempts that are due.
-  void RunTimers(absl::Time now);
-
- private:
   // Sends the reason in a last frame and closes the connection after it. Ends
   // the link or the attempt of the connection.
   void EndWith(SocketConnection& connection, const absl::Status& reason);
