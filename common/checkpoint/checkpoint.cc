@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
-#include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/manifest.h"
 
 namespace nereus {
 namespace {

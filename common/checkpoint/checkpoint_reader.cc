@@ -12,9 +12,8 @@
 #include "common/base/crc32c.h"
 #include "common/base/logging.h"
 #include "common/base/status.h"
-#include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/manifest.h"
 #include "common/checkpoint/safetensors.h"
-#include "common/checkpoint/tensor_name.h"
 
 // Reading of checkpoints. Open reads each file's header (ReadHeader), makes a
 // Part for each tensor (AddTensor) and sorts the parts (SortParts). ReadValues

@@ -11,7 +11,6 @@
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/checkpoint/safetensors.h"
-#include "common/checkpoint/tensor_name.h"
 #include "common/plan/cost_model.h"
 
 // Writer of a shard's file. WriteShard checks its arguments, joins neighbouring

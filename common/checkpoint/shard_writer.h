@@ -4,7 +4,6 @@
 
 #include "absl/types/span.h"
 #include "common/base/status.h"
-#include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/storage.h"
 #include "common/plan/layer_spec.h"

@@ -4,7 +4,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
-#include "common/checkpoint/shown_name.h"
 
 namespace nereus {
 namespace {

@@ -4,12 +4,22 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/status.h"
 #include "common/tensor/buffer.h"
 
 namespace nereus {
+
+// Returns a name from a file in a form for error messages: the first 300 bytes,
+// escaped and in quotes. `name` may have any length and any bytes.
+inline std::string ShownName(absl::string_view name) {
+  constexpr size_t kShownMax = 300;
+  return absl::StrCat("\"", absl::CHexEscape(name.substr(0, kShownMax)), "\"",
+                      name.size() > kShownMax ? "..." : "");
+}
 
 // Largest length in bytes of a name in a storage, such as
 // "round-000000000120/manifest.json", and of one part between "/".

@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "common/base/status.h"
-#include "common/checkpoint/folder_id.h"
+#include "common/checkpoint/file_storage.h"
 
 namespace nereus {
 

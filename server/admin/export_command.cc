@@ -19,7 +19,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint_reader.h"
-#include "common/checkpoint/folder_id.h"
+#include "common/checkpoint/file_storage.h"
 #include "common/checkpoint/safetensors.h"
 #include "common/flags/flags.h"
 #include "server/admin/checkpoint_folder.h"

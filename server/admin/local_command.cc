@@ -12,7 +12,7 @@
 
 #include "CLI/CLI.hpp"
 #include "common/base/status.h"
-#include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/manifest.h"
 #include "common/flags/model_file.h"
 #include "server/admin/checkpoint_folder.h"
 #include "server/admin/commands.h"

@@ -17,10 +17,10 @@
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
-#include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/manifest.h"
+#include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/shard_writer.h"
-#include "common/checkpoint/tensor_name.h"
 #include "server/coordinator/coordinator_options.h"
 
 namespace nereus {

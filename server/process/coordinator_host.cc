@@ -11,7 +11,7 @@
 #include "common/base/logging.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
-#include "common/checkpoint/folder_id.h"
+#include "common/checkpoint/file_storage.h"
 #include "server/process/checkpoint_files.h"
 #include "server/process/disk_thread.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/checkpoint/folder_id.h"
+#include "common/checkpoint/file_storage.h"
 #include "common/checkpoint/storage.h"
 #include "server/process/checkpoint_files.h"
 #include "server/process/coordinator_service.h"

@@ -17,7 +17,6 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/crc32c.h"
 #include "common/base/random.h"
-#include "common/checkpoint/checkpoint_layout.h"
 #include "tests/testing/test_checkpoint.h"
 #include "tests/testing/test_seed.h"
 

@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "common/checkpoint/safetensors.h"
-#include "common/checkpoint/tensor_name.h"
 #include "tests/testing/fuzz_budget.h"
 #include "tests/testing/mutation.h"
 

@@ -27,7 +27,7 @@
 #include "absl/time/clock.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
-#include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/manifest.h"
 #include "common/rpc/admin_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/file_storage.h"
+#include "common/checkpoint/manifest.h"
 #include "server/process/checkpoint_files.h"
 #include "tests/testing/some_state.h"
 #include "tests/testing/test_checkpoint.h"

@@ -10,8 +10,8 @@
 
 #include "common/base/random.h"
 #include "common/checkpoint/checkpoint.h"
-#include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/manifest.h"
 #include "tests/simulation/simulated_storage.h"
 #include "tests/testing/test_checkpoint.h"
 #include "tests/testing/test_seed.h"

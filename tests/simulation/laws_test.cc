@@ -13,7 +13,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
-#include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/manifest.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/laws/backup_law.h"

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "common/checkpoint/checkpoint_layout.h"
+#include "common/checkpoint/manifest.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/simulated_cluster.h"
 #include "tests/simulation/simulated_jobs.h"

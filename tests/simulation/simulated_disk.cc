@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/checkpoint.h"
-#include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/manifest.h"
 #include "server/process/checkpoint_files.h"
 
 namespace nereus {

@@ -7,8 +7,8 @@
 
 #include "common/base/status.h"
 #include "common/checkpoint/manifest.h"
+#include "common/checkpoint/safetensors.h"
 #include "common/checkpoint/storage.h"
-#include "common/checkpoint/tensor_name.h"
 #include "common/compute/optimizer.h"
 #include "common/plan/layer_spec.h"
 #include "common/protocol/chunk_values.h"

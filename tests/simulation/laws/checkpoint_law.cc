@@ -10,8 +10,8 @@
 #include "common/base/crc32c.h"
 #include "common/base/status.h"
 #include "common/checkpoint/checkpoint.h"
-#include "common/checkpoint/checkpoint_layout.h"
 #include "common/checkpoint/checkpoint_reader.h"
+#include "common/checkpoint/manifest.h"
 #include "common/driver/wire_values.h"
 
 namespace nereus {
