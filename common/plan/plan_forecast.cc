@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "common/base/text_table.h"
 #include "common/plan/fusion.h"
 #include "common/plan/plan_report.h"
 #include "common/plan/scheme.h"
@@ -102,11 +103,6 @@ std::string FormatForecastText(const PlanReport& report,
                                const PlanForecast& forecast, bool all_layers) {
   const std::vector<LayerGroup> groups =
       GroupLayers(report.layers, report.plan.routes, all_layers);
-  size_t width = 5;
-  for (const LayerGroup& group : groups) {
-    width = std::max(width, group.name.size());
-  }
-  const auto column = static_cast<int>(width);
   std::string text = FormatSummary(report, forecast);
   absl::StrAppend(&text,
                   ".\nBy servers, factors, ring: milliseconds of an iteration "
@@ -118,10 +114,9 @@ std::string FormatForecastText(const PlanReport& report,
                     "longest sync is shown.");
   }
   absl::StrAppend(&text, "\n\n");
-  absl::StrAppendFormat(&text,
-                        "%-*s  %-6s  %-4s  %10s  %10s  %10s  %10s  %10s\n",
-                        column, "layer", "scheme", "wire", "by servers",
-                        "by factors", "by ring", "sync", "measured");
+  TextTable table("lllrrrrr");
+  table.Row("layer", "scheme", "wire", "by servers", "by factors", "by ring",
+            "sync", "measured");
   for (const LayerGroup& group : groups) {
     // Shows the layer with the longest synchronisation, because it delays a
     // step most.
@@ -130,15 +125,13 @@ std::string FormatForecastText(const PlanReport& report,
       return forecast.layers[a].sync_seconds < forecast.layers[b].sync_seconds;
     });
     const PlanForecast::Layer& layer = forecast.layers[i];
-    absl::StrAppendFormat(
-        &text, "%-*s  %-6s  %-4s  %10s  %10s  %10s  %10s  %10s\n", column,
-        group.name, std::string(SchemeName(report.plan.routes[i].scheme)),
-        std::string(WireTypeName(report.plan.routes[i].wire)),
-        Milliseconds(layer.by_server), Milliseconds(layer.by_factor),
-        Milliseconds(layer.by_ring), Milliseconds(layer.sync_seconds),
-        Milliseconds(layer.sync_seconds_measured));
+    table.Row(group.name, SchemeName(report.plan.routes[i].scheme),
+              WireTypeName(report.plan.routes[i].wire),
+              Milliseconds(layer.by_server), Milliseconds(layer.by_factor),
+              Milliseconds(layer.by_ring), Milliseconds(layer.sync_seconds),
+              Milliseconds(layer.sync_seconds_measured));
   }
-  return text;
+  return text + table.Text();
 }
 
 nlohmann::ordered_json ForecastJson(const PlanReport& report,

@@ -8,7 +8,6 @@
 #include "common/plan/plan_report.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -17,7 +16,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/json_text.h"
 #include "common/base/status.h"
+#include "common/base/text_table.h"
 #include "common/plan/cost_model.h"
 #include "common/plan/fusion.h"
 #include "common/plan/host_map.h"
@@ -117,36 +118,6 @@ std::string Gigabytes(int64_t bytes) {
   return absl::StrFormat("%.3f GB", static_cast<double>(bytes) / 1e9);
 }
 
-constexpr size_t kTextColumns = 11;
-// Row of the table.
-using TextRow = std::array<std::string, kTextColumns>;
-
-// True for columns of words, false for columns of numbers.
-constexpr std::array<bool, kTextColumns> kLeftAligned = {
-    true, true, false, false, false, false, false, false, false, true, true};
-
-// Pads each column to its widest cell.
-std::string FormatTable(const std::vector<TextRow>& rows) {
-  std::array<size_t, kTextColumns> widths = {};
-  for (const TextRow& row : rows) {
-    for (size_t i = 0; i < kTextColumns; ++i) {
-      widths[i] = std::max(widths[i], row[i].size());
-    }
-  }
-  std::string text;
-  for (const TextRow& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < kTextColumns; ++i) {
-      const std::string padding(widths[i] - row[i].size(), ' ');
-      absl::StrAppend(&line, i == 0 ? "" : "  ",
-                      kLeftAligned[i] ? row[i] + padding : padding + row[i]);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    absl::StrAppend(&text, line, "\n");
-  }
-  return text;
-}
-
 // Returns the fusion threshold for people.
 std::string FusionText(const Plan& plan, const PlanRules& rules) {
   if (plan.fusion_bytes == kNoFusion) return "off";
@@ -154,9 +125,10 @@ std::string FusionText(const Plan& plan, const PlanRules& rules) {
                       plan.fusion_bytes, " bytes");
 }
 
-// Returns the row of a group. The row shows the first layer of the group. In
+// Adds the row of a group. The row shows the first layer of the group. In
 // columns of sums it shows the layer's figure times the number of layers.
-TextRow GroupRow(const PlanReport& report, const LayerGroup& group) {
+void AddGroup(const PlanReport& report, const LayerGroup& group,
+              TextTable& table) {
   const size_t layer = group.layers.front();
   const LayerSpec& spec = report.layers[layer];
   const RouteExplanation& why = report.plan.explanations[layer];
@@ -164,17 +136,15 @@ TextRow GroupRow(const PlanReport& report, const LayerGroup& group) {
   const auto total = [count = std::ssize(group.layers)](int64_t elements) {
     return WithSeparators(SaturateToInt64(WideInteger{elements} * count));
   };
-  return {group.name,
-          std::string(LayerKindName(spec.kind)),
-          absl::StrCat(spec.m, " x ", spec.n),
-          why.factor_elements.has_value() ? WithSeparators(spec.rows) : "-",
-          total(spec.parameters),
-          total(std::ssize(report.placement.layer_chunks(layer))),
-          total(why.server_elements),
-          why.factor_elements.has_value() ? total(*why.factor_elements) : "-",
-          total(why.ring_elements),
-          std::string(SchemeName(report.plan.routes[layer].scheme)),
-          std::string(WireTypeName(report.plan.routes[layer].wire))};
+  const bool has_factors = why.factor_elements.has_value();
+  const Route& route = report.plan.routes[layer];
+  table.Row(
+      group.name, LayerKindName(spec.kind), absl::StrCat(spec.m, " x ", spec.n),
+      has_factors ? WithSeparators(spec.rows) : "-", total(spec.parameters),
+      total(std::ssize(report.placement.layer_chunks(layer))),
+      total(why.server_elements),
+      has_factors ? total(*why.factor_elements) : "-", total(why.ring_elements),
+      SchemeName(route.scheme), WireTypeName(route.wire));
 }
 
 // Returns "a worker" or "4 workers".
@@ -307,21 +277,19 @@ absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
 }
 
 std::string FormatPlanText(const PlanReport& report, bool all_layers) {
-  std::vector<TextRow> rows = {{"layer", "kind", "M x N", "K", "parameters",
-                                "chunks", "by servers", "by factors", "by ring",
-                                "scheme", "wire"}};
+  TextTable table("llrrrrrrrll");
+  table.Row("layer", "kind", "M x N", "K", "parameters", "chunks", "by servers",
+            "by factors", "by ring", "scheme", "wire");
   const std::vector<LayerGroup> groups =
       GroupLayers(report.layers, report.plan.routes, all_layers);
   for (const LayerGroup& group : groups) {
-    rows.push_back(GroupRow(report, group));
+    AddGroup(report, group, table);
   }
-  rows.push_back({"total", "", "", "", WithSeparators(report.totals.parameters),
-                  WithSeparators(report.totals.chunks),
-                  WithSeparators(report.totals.elements_server_only), "", "",
-                  "", ""});
-  std::string text =
-      absl::StrCat(FormatHeading(report), "\n", FormatTable(rows), "\n",
-                   FormatTotals(report));
+  table.Row("total", "", "", "", WithSeparators(report.totals.parameters),
+            WithSeparators(report.totals.chunks),
+            WithSeparators(report.totals.elements_server_only), "", "", "", "");
+  std::string text = absl::StrCat(FormatHeading(report), "\n", table.Text(),
+                                  "\n", FormatTotals(report));
   text += "\nLayers that could go by factors:\n";
   for (const LayerGroup& group : groups) {
     const size_t layer = group.layers.front();
@@ -369,9 +337,7 @@ std::string FormatPlanJson(const PlanReport& report) {
       {"shard_bytes", std::move(shard_bytes)},
   };
   AddHosts(report, json);
-  // Replaces bytes that are not UTF-8: by default, dump would throw.
-  return json.dump(2, ' ', /*ensure_ascii=*/false,
-                   nlohmann::ordered_json::error_handler_t::replace);
+  return FormatJson(json);
 }
 
 std::vector<LayerGroup> GroupLayers(absl::Span<const LayerSpec> layers,

@@ -17,6 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/json_text.h"
 #include "common/base/status.h"
+#include "common/base/text_table.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/checkpoint_reader.h"
 #include "common/checkpoint/manifest.h"
@@ -102,20 +103,18 @@ absl::StatusOr<std::vector<Entry>> ListEntries(const std::string& folder,
 // of a checkpoint that is not whole, because it has no manifest with them.
 std::string EntriesTable(const std::vector<Entry>& entries) {
   if (entries.empty()) return "no checkpoints\n";
-  std::string text =
-      absl::StrFormat("%12s  %-16s %14s %6s %14s  %s\n", "round", "job",
-                      "contributions", "files", "bytes", "state");
+  TextTable table("rlrrrl");
+  table.Row("round", "job", "contributions", "files", "bytes", "state");
   for (const Entry& entry : entries) {
     const auto shown = [&](const auto& value) {
       return entry.is_whole() ? absl::StrCat(value) : "-";
     };
-    absl::StrAppendFormat(
-        &text, "%12d  %-16s %14s %6s %14s  %s\n", entry.round,
-        shown(entry.manifest.job), shown(entry.manifest.contributions_before),
-        shown(entry.manifest.files.size()), shown(entry.bytes()),
-        entry.state.ok() ? "whole" : std::string(entry.state.message()));
+    table.Row(entry.round, shown(entry.manifest.job),
+              shown(entry.manifest.contributions_before),
+              shown(entry.manifest.files.size()), shown(entry.bytes()),
+              entry.state.ok() ? "whole" : entry.state.message());
   }
-  return text;
+  return table.Text();
 }
 
 // Returns the checkpoints as a JSON array. "problem" is empty for a usable

@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/json_text.h"
 #include "common/base/status.h"
+#include "common/base/text_table.h"
 #include "common/flags/flags.h"
 #include "common/plan/plan_forecast.h"
 #include "common/plan/plan_report.h"
@@ -124,13 +125,15 @@ std::string SummaryText(const JobTrace& trace, const TraceSummary& summary) {
   const auto count = static_cast<size_t>(end - summary.layers.begin());
   if (count == 0) return text + "No worker waits for a layer.\n";
   absl::StrAppend(&text, "A worker waits in a step for:\n");
+  TextTable table("llrl");
   for (size_t i = 0; i < std::min(kLayersShown, count); ++i) {
     const auto& [layer, waited] = summary.layers[i];
     const Route& route = trace.job->routes[layer];
-    absl::StrAppendFormat(&text, "  %-24s %12s  by %s, %s\n",
-                          trace.job->layers[layer].name, Milliseconds(waited),
-                          SchemeName(route.scheme), WireTypeName(route.wire));
+    table.Row("", trace.job->layers[layer].name, Milliseconds(waited),
+              absl::StrCat("by ", SchemeName(route.scheme), ", ",
+                           WireTypeName(route.wire)));
   }
+  text += table.Text();
   if (count > kLayersShown) {
     absl::StrAppend(&text, "  and ", count - kLayersShown, " other layers\n");
   }

@@ -16,6 +16,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/json_text.h"
 #include "common/base/status.h"
+#include "common/base/text_table.h"
 #include "nlohmann/json.hpp"
 #include "server/admin/quantity.h"
 
@@ -136,16 +137,9 @@ void SumUp(LocalReport& report) {
 // Returns a table with the cost of each layer: bytes of the worker that moved
 // most for it, and the mean latency over the workers.
 std::string FormatLayers(const LocalReport& report) {
-  size_t width = 5;
-  for (const LayerSpec& layer : report.plan.layers) {
-    width = std::max(width, layer.name.size());
-  }
-  const auto column = static_cast<int>(width);
-  std::string text = absl::StrFormat(
-      "Cost of each layer for a worker: bytes sent plus received, latency from "
-      "push to ready.\n\n%-*s  %-6s  %-4s  %8s  %16s  %16s\n",
-      column, "layer", "scheme", "wire", "rounds", "bytes, most",
-      "latency, mean");
+  TextTable table("lllrrr");
+  table.Row("layer", "scheme", "wire", "rounds", "bytes, most",
+            "latency, mean");
   for (size_t i = 0; i < report.plan.layers.size(); ++i) {
     int64_t bytes = 0;
     double latency = 0;
@@ -156,11 +150,13 @@ std::string FormatLayers(const LocalReport& report) {
                  static_cast<double>(report.workers().size());
     }
     const LayerResult& layer = report.longest().layers[i];
-    absl::StrAppendFormat(&text, "%-*s  %-6s  %-4s  %8d  %16s  %13.3f ms\n",
-                          column, layer.spec.name, layer.scheme, layer.wire,
-                          layer.rounds, Megabytes(bytes), latency * 1e3);
+    table.Row(layer.spec.name, layer.scheme, layer.wire, layer.rounds,
+              Megabytes(bytes), absl::StrFormat("%.3f ms", latency * 1e3));
   }
-  return text;
+  return absl::StrCat(
+      "Cost of each layer for a worker: bytes sent plus received, latency from "
+      "push to ready.\n\n",
+      table.Text());
 }
 
 // Returns a text that says if all workers have the same parameters, with their

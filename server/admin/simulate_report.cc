@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/json_text.h"
+#include "common/base/text_table.h"
 #include "common/plan/plan_report.h"
 #include "common/plan/scheme.h"
 #include "nlohmann/json.hpp"
@@ -101,14 +102,8 @@ Diagnosis Diagnose(const SimulateReport& report) {
 std::string FormatLayers(const SimulateReport& report) {
   const std::vector<LayerGroup> groups = GroupLayers(
       report.what_if.layers, report.result.plan.routes, report.all_layers);
-  size_t width = 5;
-  for (const LayerGroup& group : groups) {
-    width = std::max(width, group.name.size());
-  }
-  const auto name_width = static_cast<int>(width);
-  std::string text = absl::StrFormat("%-*s  %-6s  %-4s  %12s  %12s  %14s\n",
-                                     name_width, "layer", "scheme", "wire",
-                                     "forward", "backward", "busiest node");
+  TextTable table("lllrrr");
+  table.Row("layer", "scheme", "wire", "forward", "backward", "busiest node");
   for (const LayerGroup& group : groups) {
     LayerTime time;
     int64_t bytes = 0;
@@ -118,12 +113,11 @@ std::string FormatLayers(const SimulateReport& report) {
       bytes += report.result.layer_bytes[layer];
     }
     const Route& route = report.result.plan.routes[group.layers.front()];
-    absl::StrAppendFormat(&text, "%-*s  %-6s  %-4s  %12s  %12s  %14s\n",
-                          name_width, group.name, SchemeName(route.scheme),
-                          WireTypeName(route.wire), Milliseconds(time.forward),
-                          Milliseconds(time.backward), Megabytes(bytes));
+    table.Row(group.name, SchemeName(route.scheme), WireTypeName(route.wire),
+              Milliseconds(time.forward), Milliseconds(time.backward),
+              Megabytes(bytes));
   }
-  return text;
+  return table.Text();
 }
 
 // Returns one layer: its route with the reason, its times, its bytes.

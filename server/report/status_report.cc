@@ -12,6 +12,7 @@
 #include "common/base/json_text.h"
 #include "common/base/names.h"
 #include "common/base/printable.h"
+#include "common/base/text_table.h"
 #include "nlohmann/json.hpp"
 #include "server/report/job_health.h"
 
@@ -68,17 +69,6 @@ std::string StepText(const Member& member,
   return is_known ? ShortTime(time(member.pace->step)) : "-";
 }
 
-// Return one line of the table of workers, and of servers.
-template <typename... Cells>
-std::string WorkerRow(const Cells&... cells) {
-  return absl::StrFormat("%-16s %4s %-22s %4s %6s %10s %9s %8s  %s\n",
-                         cells...);
-}
-template <typename... Cells>
-std::string ServerRow(const Cells&... cells) {
-  return absl::StrFormat("%-9s %-18s %-22s %4s %10s %12s %6s  %s\n", cells...);
-}
-
 // Returns the members of a role. Workers that are late come first, the latest
 // before all others.
 std::vector<const Member*> MembersOf(const JobStatus& status, Role role) {
@@ -96,27 +86,28 @@ std::vector<const Member*> MembersOf(const JobStatus& status, Role role) {
 }
 
 std::string MembersText(const JobStatus& status) {
-  std::string text = WorkerRow("worker", "rank", "address", "host", "behind",
-                               "heartbeat", "computing", "waiting", "late");
+  TextTable workers("lrlrrrrrl");
+  workers.Row("worker", "rank", "address", "host", "behind", "heartbeat",
+              "computing", "waiting", "late");
   for (const Member* worker : MembersOf(status, Role::kWorker)) {
-    text += WorkerRow(
-        worker->name, absl::StrCat(worker->id.rank), worker->data_address,
-        HostText(*worker), Behind(status, *worker), HeartbeatText(*worker),
+    workers.Row(
+        worker->name, worker->id.rank, worker->data_address, HostText(*worker),
+        Behind(status, *worker), HeartbeatText(*worker),
         StepText(*worker,
                  [](const PhaseTimes& times) { return times.computing(); }),
         StepText(*worker,
                  [](const PhaseTimes& times) { return times.waiting; }),
         LateText(*worker));
   }
-  text += ServerRow("server", "process", "address", "host", "heartbeat",
-                    "bytes", "chunks", "late");
+  TextTable servers("lllrrrrl");
+  servers.Row("server", "process", "address", "host", "heartbeat", "bytes",
+              "chunks", "late");
   for (const Member* server : MembersOf(status, Role::kShard)) {
-    text += ServerRow(MemberName(*server), server->name, server->data_address,
-                      HostText(*server), HeartbeatText(*server),
-                      absl::StrCat(server->stored_bytes),
-                      absl::StrCat(server->chunks), LateText(*server));
+    servers.Row(MemberName(*server), server->name, server->data_address,
+                HostText(*server), HeartbeatText(*server), server->stored_bytes,
+                server->chunks, LateText(*server));
   }
-  return text;
+  return workers.Text() + servers.Text();
 }
 
 // Returns a line for each member, or each shard, with which something is wrong.
@@ -154,18 +145,16 @@ std::string TroubleText(const JobStatus& status) {
 }
 
 std::string LayersText(const JobStatus& status) {
-  std::string text;
+  if (status.plan.layers.empty()) return "";
+  TextTable table("lllrl");
+  table.Row("layer", "scheme", "wire", "bytes a step", "reason");
   for (const PlanStatus::Layer& layer : status.plan.layers) {
     if (&layer - status.plan.layers.data() == kLayersShown) break;
-    absl::StrAppendFormat(&text, "%-16s %-8s %-5s %13d  %s\n", layer.name,
-                          SchemeName(layer.route.scheme),
-                          WireTypeName(layer.route.wire), layer.bytes(),
-                          layer.explanation.reason);
+    table.Row(layer.name, SchemeName(layer.route.scheme),
+              WireTypeName(layer.route.wire), layer.bytes(),
+              layer.explanation.reason);
   }
-  if (text.empty()) return text;
-  return absl::StrFormat("%-16s %-8s %-5s %13s  %s\n", "layer", "scheme",
-                         "wire", "bytes a step", "reason") +
-         text;
+  return table.Text();
 }
 
 std::string CheckpointText(const CheckpointStatus& checkpoint) {
