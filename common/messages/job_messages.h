@@ -1,59 +1,94 @@
 #pragma once
 
-#include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "common/base/status.h"
+#include "common/messages/codec.h"
 #include "common/plan/planner.h"
+#include "common/protocol/activity.h"
 #include "common/protocol/job.h"
+#include "common/protocol/membership.h"
 #include "common/protocol/peer.h"
+#include "proto/coordinator.pb.h"
 #include "proto/plan.pb.h"
+
+// Lists of fields (Codec) that several messages share: members, layers, routes,
+// jobs, and parts of them. A list checks only what its comment says.
 
 namespace nereus {
 
-// Conversion of jobs and their parts to Protobuf messages and back. Messages
-// may be hostile. FromProto of a job checks the whole job (MakeJob), so the
-// caller can use the result without further checks. FromProto of a part checks
-// only what its comment says; MakeJob checks the rest.
-//
-// All errors are kInvalidArgument. The message names the field, and its value
-// if it has one.
+template <>
+struct LastOf<LayerKind> {
+  static constexpr LayerKind kLast = LayerKind::kVector;
+  static_assert(static_cast<int>(LayerKind::kEmbedding) + 1 ==
+                v1::LayerSpec::KIND_EMBEDDING);
+};
+template <>
+struct LastOf<Scheme> {
+  static constexpr Scheme kLast = Scheme::kRing;
+  static_assert(static_cast<int>(Scheme::kFactor) + 1 ==
+                v1::Route::SCHEME_FACTOR);
+};
+template <>
+struct LastOf<Role> {
+  static constexpr Role kLast = Role::kShard;
+};
+template <>
+struct LastOf<OptimizerPlace> {
+  static constexpr OptimizerPlace kLast = OptimizerPlace::kWorker;
+};
+template <>
+struct LastOf<JobState> {
+  static constexpr JobState kLast = JobState::kLost;
+  static_assert(static_cast<int>(JobState::kFinished) + 1 ==
+                v1::JOB_STATE_FINISHED);
+};
+template <>
+struct LastOf<LongWork::Kind> {
+  static constexpr LongWork::Kind kLast = LongWork::Kind::kMultiply;
+};
 
-// Convert the id of a member. FromProto checks that the role is known and that
-// the rank is in range.
-v1::Member ToProto(PeerId peer);
-absl::StatusOr<PeerId> FromProto(const v1::Member& message);
+// Checks that the rank is in range.
+void Fields(Codec& c, PeerId& peer);
+void Fields(Codec& c, std::pair<PeerId, PeerId>& link);
+void Fields(Codec& c, Setting& setting);
+void Fields(Codec& c, LayerSpec& layer);
+void Fields(Codec& c, StepVerdict& verdict);
+void Fields(Codec& c, ShardServers& servers);
+// Checks that the host's number is in range.
+void Fields(Codec& c, EpochMember& member);
+void Fields(Codec& c, HostClaim& claim);
+void Fields(Codec& c, Stall& stall);
+void Fields(Codec& c, PhaseTimes& times);
+void Fields(Codec& c, Activity& activity);
+// Checks that no more is done than there is to do.
+void Fields(Codec& c, LongWork& work);
+void Fields(Codec& c, Measured& measured);
 
-// Convert layers. FromProto checks only that the kind is known. LayersFromProto
-// also refuses more than kLayersMax layers. A caller that needs a valid model
-// must call ValidateLayers.
-v1::LayerSpec ToProto(const LayerSpec& layer);
-absl::StatusOr<LayerSpec> FromProto(const v1::LayerSpec& message);
-absl::StatusOr<std::vector<LayerSpec>> LayersFromProto(
-    const google::protobuf::RepeatedPtrField<v1::LayerSpec>& messages);
+// A route, and why.
+struct ReasonedRoute {
+  Route route;
+  RouteExplanation why;
+};
+// Checks the wire type.
+void Fields(Codec& c, ReasonedRoute& route);
 
-// Convert verdicts. FromProto checks nothing.
-v1::StepVerdict ToProto(const StepVerdict& verdict);
-StepVerdict FromProto(const v1::StepVerdict& message);
+// Copies the field "job": a job, and the explanation of each layer's route. A
+// job that is read is checked and completed by MakeJob.
+void CopyJob(Codec& c, JobPtr& job,
+             std::vector<RouteExplanation>& explanations);
 
-// Convert the servers of a shard. FromProto checks nothing.
-v1::ShardServers ToProto(const ShardServers& servers);
-ShardServers FromProto(const v1::ShardServers& message);
+// Checks that there is exactly one entry for each worker, leaver and server of
+// the job. If a member had two entries, it would have two addresses. If it had
+// none, its peers would wait for it for ever.
+absl::Status CheckEpochMembers(const std::vector<EpochMember>& members,
+                               const Job& job);
 
-// Convert a route with its explanation. RouteFromProto checks only the enums.
-v1::Route RouteToProto(const Route& route, const RouteExplanation& explanation);
-absl::StatusOr<Route> RouteFromProto(const v1::Route& message);
-RouteExplanation ExplanationFromProto(const v1::Route& message);
-
-// Converts a job together with the explanation of each layer's route.
-v1::Job ToProto(const Job& job,
-                absl::Span<const RouteExplanation> explanations);
-// Returns the job of a message, checked and completed by MakeJob. Appends the
-// explanation of each route to `explanations`; after an error some or all of
-// them may be missing.
-absl::StatusOr<JobPtr> FromProto(const v1::Job& message,
-                                 std::vector<RouteExplanation>& explanations);
+// Convert the id of a member.
+inline v1::Member ToProto(PeerId peer) { return Encoded<v1::Member>(peer); }
+inline absl::StatusOr<PeerId> FromProto(const v1::Member& message) {
+  return Decoded<PeerId>(message);
+}
 
 }  // namespace nereus

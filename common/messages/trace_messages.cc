@@ -1,10 +1,9 @@
 #include "common/messages/trace_messages.h"
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
-#include "common/messages/activity_messages.h"
-#include "common/messages/fields.h"
 #include "common/messages/job_messages.h"
 
 namespace nereus {
@@ -16,216 +15,160 @@ constexpr int64_t kNanosecondsMax = INT64_MAX / 2;
 // Largest number of lost spans, so that sums do not overflow.
 constexpr int64_t kLostMax = int64_t{1} << 40;
 
-// Returns an error if `value` is not in [least, most].
-absl::Status CheckRange(absl::string_view field, int64_t value, int64_t least,
-                        int64_t most) {
-  if (value >= least && value <= most) return absl::OkStatus();
-  return InvalidArgumentError(field, " is ", value, ", must be from ", least,
-                              " to ", most);
+// Largest number of comparisons of the clocks of one member.
+constexpr int64_t kComparisonsMax = 2;
+
+// Copies a time in nanoseconds. `Number`: type of the field.
+template <typename Number>
+void CopyNanos(Codec& c, const char* name, absl::Time& time) {
+  Number nanos = c.reads() ? 0 : static_cast<Number>(absl::ToUnixNanos(time));
+  c(name, nanos);
+  c.Verify([&] {
+    return CheckRange("a time in nanoseconds", static_cast<int64_t>(nanos), 0,
+                      kNanosecondsMax);
+  });
+  if (c.reads()) time = absl::FromUnixNanos(static_cast<int64_t>(nanos));
 }
 
-v1::Span SpanToProto(const Span& span) {
-  v1::Span message;
-  message.set_kind(static_cast<uint32_t>(span.kind));
-  message.set_layer(span.layer);
-  message.set_chunk(span.chunk);
-  message.set_round(span.round);
-  if (span.peer.has_value()) {
-    *message.mutable_peer() = ToProto(*span.peer);
-    message.set_frame(static_cast<uint32_t>(span.frame));
-    message.set_bytes(span.bytes);
-    message.set_flow(span.flow);
-  }
-  message.set_begin(static_cast<uint64_t>(absl::ToUnixNanos(span.begin)));
-  message.set_duration(absl::ToInt64Nanoseconds(span.end - span.begin));
-  return message;
+// Copies a duration of `least` to kNanosecondsMax nanoseconds.
+void CopyNanos(Codec& c, const char* name, int64_t least,
+               absl::Duration& duration) {
+  int64_t nanos = absl::ToInt64Nanoseconds(duration);
+  c(name, nanos);
+  c.Verify([&] {
+    return CheckRange("a duration in nanoseconds", nanos, least,
+                      kNanosecondsMax);
+  });
+  if (c.reads()) duration = absl::Nanoseconds(nanos);
 }
 
-absl::StatusOr<Span> SpanFromProto(const v1::Span& message) {
-  Span span;
-  NEREUS_TRY(
-      CheckRange("a span's kind", message.kind(), kSpanKindMin, kSpanKindMax));
-  NEREUS_TRY(CheckRange("a span's layer", message.layer(), -1, INT32_MAX));
-  NEREUS_TRY(CheckRange("a span's chunk", message.chunk(), -1, INT32_MAX));
-  NEREUS_TRY(
-      CheckRange("a span's round", message.round(), kInitialRound, kStepMax));
-  NEREUS_TRY(CheckRange("a span's frame", message.frame(), 0, UINT8_MAX));
-  NEREUS_TRY(CheckAtLeast("a span's bytes", message.bytes(), 0));
-  NEREUS_TRY(CheckRange("a span's begin", static_cast<int64_t>(message.begin()),
-                        0, kNanosecondsMax));
-  NEREUS_TRY(
-      CheckRange("a span's duration", message.duration(), 0, kNanosecondsMax));
-  span.kind = static_cast<SpanKind>(message.kind());
-  span.layer = message.layer();
-  span.chunk = message.chunk();
-  span.round = message.round();
-  if (message.has_peer()) {
-    span.peer = NEREUS_TRY(FromProto(message.peer()));
-    span.frame = static_cast<FrameKind>(message.frame());
-    span.bytes = message.bytes();
-    span.flow = message.flow();
-  }
-  span.begin = absl::FromUnixNanos(static_cast<int64_t>(message.begin()));
-  span.end = span.begin + absl::Nanoseconds(message.duration());
-  return span;
-}
-
-v1::ClockSample SampleToProto(const ClockSample& sample) {
-  v1::ClockSample message;
-  message.set_at(static_cast<uint64_t>(absl::ToUnixNanos(sample.at)));
-  message.set_offset(absl::ToInt64Nanoseconds(sample.offset));
-  message.set_error(absl::ToInt64Nanoseconds(sample.error));
-  return message;
-}
-
-absl::StatusOr<std::vector<ClockSample>> SamplesFromProto(
-    const google::protobuf::RepeatedPtrField<v1::ClockSample>& messages) {
-  NEREUS_TRY(
-      CheckRange("the number of comparisons of clocks", messages.size(), 0, 2));
-  std::vector<ClockSample> samples;
-  for (const v1::ClockSample& message : messages) {
-    const auto at = static_cast<int64_t>(message.at());
-    NEREUS_TRY(CheckRange("a member's time", at, 0, kNanosecondsMax));
-    NEREUS_TRY(CheckRange("an offset of clocks", message.offset(),
-                          -kNanosecondsMax, kNanosecondsMax));
-    NEREUS_TRY(CheckRange("the error of an offset of clocks", message.error(),
-                          0, kNanosecondsMax));
-    samples.push_back({absl::FromUnixNanos(at),
-                       absl::Nanoseconds(message.offset()),
-                       absl::Nanoseconds(message.error())});
-  }
-  return samples;
+void CopyLost(Codec& c, int64_t& lost) {
+  c("lost", lost);
+  c.Verify([&] {
+    return CheckRange("the number of lost spans", lost, 0, kLostMax);
+  });
 }
 
 }  // namespace
 
-v1::ClockQuestion ToProto(const ClockQuestion& question) {
-  v1::ClockQuestion message;
-  message.set_trace(question.trace);
-  message.set_asked(absl::ToUnixNanos(question.asked));
-  return message;
-}
-
-absl::StatusOr<ClockQuestion> FromProto(const v1::ClockQuestion& message) {
-  NEREUS_TRY(
-      CheckRange("a member's time", message.asked(), 0, kNanosecondsMax));
-  return ClockQuestion{message.trace(), absl::FromUnixNanos(message.asked())};
-}
-
-v1::ClockAnswer ToProto(const ClockAnswer& answer) {
-  v1::ClockAnswer message;
-  message.set_trace(answer.trace);
-  message.set_asked(absl::ToUnixNanos(answer.asked));
-  message.set_answered(absl::ToUnixNanos(answer.answered));
-  return message;
-}
-
-absl::StatusOr<ClockAnswer> FromProto(const v1::ClockAnswer& message) {
-  NEREUS_TRY(
-      CheckRange("a member's time", message.asked(), 0, kNanosecondsMax));
-  NEREUS_TRY(CheckRange("the coordinator's time", message.answered(), 0,
-                        kNanosecondsMax));
-  return ClockAnswer{message.trace(), absl::FromUnixNanos(message.asked()),
-                     absl::FromUnixNanos(message.answered())};
-}
-
-v1::TraceOrder ToProto(const TraceOrder& order) {
-  v1::TraceOrder message;
-  message.set_trace(order.trace);
-  message.set_first_step(order.first_step);
-  message.set_last_step(order.last_step);
-  message.set_spans_max(order.spans_max);
-  return message;
-}
-
-absl::StatusOr<TraceOrder> FromProto(const v1::TraceOrder& message) {
-  NEREUS_TRY(CheckRange("the first step of a trace", message.first_step(), 0,
-                        kStepMax));
-  NEREUS_TRY(CheckRange("the last step of a trace", message.last_step(),
-                        message.first_step(), kStepMax));
-  NEREUS_TRY(CheckRange("the number of spans of a trace", message.spans_max(),
-                        1, kTraceSpansMax));
-  return TraceOrder{message.trace(), message.first_step(), message.last_step(),
-                    message.spans_max()};
-}
-
-v1::TracePart ToProto(const TracePart& part) {
-  v1::TracePart message;
-  message.set_trace(part.trace);
-  for (const Span& span : part.spans) *message.add_spans() = SpanToProto(span);
-  message.set_is_last(part.is_last);
-  message.set_lost(part.lost);
-  for (const ClockSample& sample : part.clock) {
-    *message.add_clock() = SampleToProto(sample);
+static void Fields(Codec& c, Span& span) {
+  auto kind = static_cast<uint32_t>(span.kind);
+  auto frame = static_cast<uint32_t>(span.frame);
+  absl::Duration duration = span.end - span.begin;
+  c("kind", kind);
+  c("layer", span.layer);
+  c("chunk", span.chunk);
+  c("round", span.round);
+  c("peer", span.peer);
+  if (span.peer.has_value()) {
+    c("frame", frame);
+    c("bytes", span.bytes);
+    c("flow", span.flow);
   }
-  return message;
+  CopyNanos<uint64_t>(c, "begin", span.begin);
+  CopyNanos(c, "duration", 0, duration);
+  c.Verify([&]() -> absl::Status {
+    NEREUS_TRY(CheckRange("a span's kind", kind, kSpanKindMin, kSpanKindMax));
+    NEREUS_TRY(CheckAtLeast("a span's layer", span.layer, -1));
+    NEREUS_TRY(CheckAtLeast("a span's chunk", span.chunk, -1));
+    NEREUS_TRY(
+        CheckRange("a span's round", span.round, kInitialRound, kStepMax));
+    NEREUS_TRY(CheckRange("a span's frame", frame, 0, UINT8_MAX));
+    return CheckAtLeast("a span's bytes", span.bytes, 0);
+  });
+  if (!c.reads()) return;
+  span.kind = static_cast<SpanKind>(kind);
+  span.frame = static_cast<FrameKind>(frame);
+  span.end = span.begin + duration;
 }
 
-absl::StatusOr<TracePart> FromProto(const v1::TracePart& message) {
-  NEREUS_TRY(CheckRange("the number of spans of a message",
-                        message.spans_size(), 0, kTracePartSpansMax));
-  NEREUS_TRY(
-      CheckRange("the number of lost spans", message.lost(), 0, kLostMax));
-  TracePart part{message.trace(), {}, message.is_last(), message.lost(), {}};
-  part.spans.reserve(static_cast<size_t>(message.spans_size()));
-  for (const v1::Span& span : message.spans()) {
-    const Span read = NEREUS_TRY(SpanFromProto(span));
-    part.spans.push_back(read);
-  }
-  part.clock = NEREUS_TRY(SamplesFromProto(message.clock()));
-  return part;
+static void Fields(Codec& c, ClockSample& sample) {
+  CopyNanos<uint64_t>(c, "at", sample.at);
+  CopyNanos(c, "offset", -kNanosecondsMax, sample.offset);
+  CopyNanos(c, "error", 0, sample.error);
 }
 
-v1::TraceReply::TraceBegun ToProto(
-    const JobTrace& trace, absl::Span<const RouteExplanation> explanations) {
+void Fields(Codec& c, ClockQuestion& question) {
+  c("trace", question.trace);
+  CopyNanos<int64_t>(c, "asked", question.asked);
+}
+
+void Fields(Codec& c, ClockAnswer& answer) {
+  c("trace", answer.trace);
+  CopyNanos<int64_t>(c, "asked", answer.asked);
+  CopyNanos<int64_t>(c, "answered", answer.answered);
+}
+
+void Fields(Codec& c, TraceOrder& order) {
+  c("trace", order.trace);
+  c("first_step", order.first_step);
+  c("last_step", order.last_step);
+  c("spans_max", order.spans_max);
+  c.Verify([&]() -> absl::Status {
+    NEREUS_TRY(
+        CheckRange("the first step of a trace", order.first_step, 0, kStepMax));
+    NEREUS_TRY(CheckRange("the last step of a trace", order.last_step,
+                          order.first_step, kStepMax));
+    return CheckRange("the number of spans of a trace", order.spans_max, 1,
+                      kTraceSpansMax);
+  });
+}
+
+void Fields(Codec& c, TracePart& part) {
+  c("trace", part.trace);
+  c.AtMost("spans", kTracePartSpansMax);
+  c("spans", part.spans);
+  c("is_last", part.is_last);
+  CopyLost(c, part.lost);
+  c.AtMost("clock", kComparisonsMax);
+  c("clock", part.clock);
+}
+
+static void Fields(Codec& c, MemberTrace& member) {
+  c("member", member.member);
+  c("name", member.name);
+  c("host", member.host);
+  CopyLost(c, member.lost);
+  c.AtMost("clock", kComparisonsMax);
+  c("clock", member.clock);
+}
+
+static void CopyFacts(Codec& c, JobTrace& trace,
+                      std::vector<RouteExplanation>& explanations) {
+  c("job_name", trace.job_name);
+  CopyJob(c, trace.job, explanations);
+  c("first_step", trace.first_step);
+  c("last_step", trace.last_step);
+  c("measured", trace.measured);
+  c("members", trace.members);
+  c.Verify([&]() -> absl::Status {
+    NEREUS_TRY(CheckRange("the first step", trace.first_step, 0, kStepMax));
+    return CheckRange("the last step", trace.last_step, trace.first_step,
+                      trace.first_step + kTraceStepsMax);
+  });
+}
+
+v1::TraceReply::TraceBegun ToProto(const JobTrace& trace,
+                                   std::vector<RouteExplanation> explanations) {
   v1::TraceReply::TraceBegun message;
-  message.set_job_name(TextField(trace.job_name));
-  *message.mutable_job() = ToProto(*trace.job, explanations);
-  message.set_first_step(trace.first_step);
-  message.set_last_step(trace.last_step);
-  if (trace.measured.has_value()) {
-    *message.mutable_measured() = ToProto(*trace.measured);
-  }
-  for (const MemberTrace& member : trace.members) {
-    v1::TraceReply::TracedMember* const added = message.add_members();
-    *added->mutable_member() = ToProto(member.member);
-    added->set_name(TextField(member.name));
-    added->set_host(TextField(member.host));
-    added->set_lost(member.lost);
-    for (const ClockSample& sample : member.clock) {
-      *added->add_clock() = SampleToProto(sample);
-    }
-  }
+  Codec codec(&message);
+  CopyFacts(codec, const_cast<JobTrace&>(trace), explanations);
   return message;
 }
 
 absl::StatusOr<JobTrace> FromProto(const v1::TraceReply::TraceBegun& message) {
   JobTrace trace;
   std::vector<RouteExplanation> explanations;
-  trace.job_name = message.job_name();
-  trace.job = NEREUS_TRY(FromProto(message.job(), explanations));
-  trace.first_step = message.first_step();
-  trace.last_step = message.last_step();
-  NEREUS_TRY(CheckRange("the first step", trace.first_step, 0, kStepMax));
-  NEREUS_TRY(CheckRange("the last step", trace.last_step, trace.first_step,
-                        trace.first_step + kTraceStepsMax));
-  if (message.has_measured()) trace.measured = FromProto(message.measured());
-  for (const v1::TraceReply::TracedMember& member : message.members()) {
-    MemberTrace& added = trace.members.emplace_back();
-    added.member = NEREUS_TRY(FromProto(member.member()));
-    added.name = member.name();
-    added.host = member.host();
-    NEREUS_TRY(
-        CheckRange("the number of lost spans", member.lost(), 0, kLostMax));
-    added.lost = member.lost();
-    added.clock = NEREUS_TRY(SamplesFromProto(member.clock()));
-  }
+  absl::Status status;
+  Codec codec(message, &status);
+  CopyFacts(codec, trace, explanations);
+  if (!status.ok()) return status;
   return trace;
 }
 
 std::string FormatTraceFacts(const JobTrace& trace) {
-  const std::vector<RouteExplanation> none(trace.job->routes.size());
-  return ToProto(trace, none).SerializeAsString();
+  return ToProto(trace, std::vector<RouteExplanation>(trace.job->routes.size()))
+      .SerializeAsString();
 }
 
 absl::StatusOr<JobTrace> ParseTraceFacts(const std::string& bytes) {

@@ -34,7 +34,7 @@ absl::Status AddSpans(const v1::TraceReply::MemberSpans& message,
     return InvalidArgumentError("spans of ", PeerName(member),
                                 ", which is not traced");
   }
-  TracePart part = NEREUS_TRY(FromProto(message.part()));
+  TracePart part = NEREUS_TRY(Decoded<TracePart>(message.part()));
   found->spans.insert(found->spans.end(), part.spans.begin(), part.spans.end());
   if (!part.is_last) return absl::OkStatus();
   found->lost = part.lost;

@@ -88,9 +88,9 @@ TEST(HandshakeTest, FieldsThatNoSenderWritesAreRefused) {
        WithPayload(FrameKind::kHello, std::string(1025, 'x'))},
       {"5 bytes that are not a DataHello",
        WithPayload(FrameKind::kHello, "\x0a\x7fxyz")},
-      {"self: a member's role has the unknown value 0",
+      {"self: Member.role has the unknown value 0",
        WithPayload(FrameKind::kHello, "")},
-      {"self: a member's role has the unknown value 7",
+      {"self: Member.role has the unknown value 7",
        with([](v1::DataHello& hello) {
          hello.mutable_self()->set_role(static_cast<v1::Member::Role>(7));
        })},
@@ -99,7 +99,7 @@ TEST(HandshakeTest, FieldsThatNoSenderWritesAreRefused) {
       {"intended: a member's rank is 65536", with([](v1::DataHello& hello) {
          hello.mutable_intended()->set_rank(kRanksMax);
        })},
-      {"intended: a member's role has the unknown value 0",
+      {"intended: Member.role has the unknown value 0",
        with([](v1::DataHello& hello) { hello.clear_intended(); })},
   };
   for (const auto& c : kCases) {

@@ -105,7 +105,7 @@ TEST(LocalFlagsTest, TrainingFlagOutOfRangeIsRefusedWithItsRange) {
   EXPECT_EQ(options.batch(), 3);
 }
 
-const LocalFiles kFiles = {"job.conf", "state.sqlite"};
+const LocalFiles kFiles = {"job.conf", "state.sqlite", "last-status.json"};
 
 TEST(LocalOptionsTest, FirstShardCoordinatesAndOtherShardsGetItsAddress) {
   LocalOptions options;
