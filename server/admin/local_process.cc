@@ -101,7 +101,8 @@ absl::StatusOr<JobStatus> ReadLastStatus(const std::string& file) {
     JobStatus::Member& member = status.members.emplace_back();
     member.id = PeerId::Worker(0);
     member.name = text_of(worker, "name");
-    member.left = worker.value("left", false);
+    const auto left = worker.find("left");
+    member.left = left != worker.end() && *left == true;
   }
   for (const auto& event : list(json, "events")) {
     JobStatus::Event& added = status.events.emplace_back();

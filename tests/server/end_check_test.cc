@@ -10,6 +10,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/status.h"
+#include "common/flags/model_file.h"
+#include "server/report/status_report.h"
 
 namespace nereus {
 namespace {
@@ -231,6 +233,50 @@ TEST_F(EndCheckTest, ProgramThatHasJoinedAgainIsNotLate) {
   EXPECT_EQ(Look(absl::Seconds(1)), 1);
   EXPECT_EQ(Look(absl::ZeroDuration(), /*is_finished=*/true), 0);
   EXPECT_FALSE(child_.is_late);
+}
+
+// Writes `text` to a file and reads it as a job's last status.
+absl::StatusOr<JobStatus> ReadBack(const std::string& text) {
+  const std::string file = testing::TempDir() + "/last-status.json";
+  EXPECT_TRUE(WriteTextFile(file, text).ok());
+  return ReadLastStatus(file);
+}
+
+TEST(LastStatusTest, ThatTheCoordinatorHasWrittenIsRead) {
+  JobStatus status;
+  status.state = JobState::kStopped;
+  status.reason = "all workers have left";
+  JobStatus::Member worker;
+  worker.name = "host:7";
+  worker.left = true;
+  status.members.push_back(worker);
+  status.events.push_back({kEnd + absl::Milliseconds(1250), false, "text",
+                           LogEvent::kMemberLeftEarly, "worker host:7"});
+  const absl::StatusOr<JobStatus> read = ReadBack(StatusJson(status));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->state, status.state);
+  EXPECT_EQ(read->reason, status.reason);
+  ASSERT_EQ(read->members.size(), 1);
+  EXPECT_EQ(read->members[0].name, worker.name);
+  EXPECT_TRUE(read->members[0].left);
+  ASSERT_EQ(read->events.size(), 1);
+  EXPECT_EQ(read->events[0].at, status.events[0].at);
+  EXPECT_EQ(read->events[0].event, LogEvent::kMemberLeftEarly);
+  EXPECT_EQ(read->events[0].member, "worker host:7");
+}
+
+TEST(LastStatusTest, OtherFilesAreErrorsAndNeverCrashes) {
+  EXPECT_FALSE(ReadLastStatus(testing::TempDir() + "/no-such-file").ok());
+  for (const char* text :
+       {"", "{", "7", "[]", "{}", R"({"state": 7})", R"({"state": "odd"})"}) {
+    EXPECT_FALSE(ReadBack(text).ok()) << text;
+  }
+  for (const char* text :
+       {R"({"state": "running", "workers": 7, "events": {}})",
+        R"({"state": "running", "workers": [7, [], {"left": "yes"}]})",
+        R"({"state": "running", "events": [7, {"time": 7, "event": []}]})"}) {
+    EXPECT_TRUE(ReadBack(text).ok()) << text;
+  }
 }
 
 }  // namespace
