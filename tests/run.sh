@@ -6,13 +6,17 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 usage() {
   cat <<'TEXT'
-Usage: tests/run.sh [--asan | --tsan]
+Usage: tests/run.sh [--quick | --asan | --tsan]
 
 Without an argument: installs the packages, builds everything, and runs the
 style test, clang-format, all tests, those of the Python package, clang-tidy
 with its analysis of locks, and tests of the images and of the manifests for
-Kubernetes. With one: builds and runs the unit, simulation and integration
-tests with that sanitizer, and no static check.
+Kubernetes.
+
+--quick         clang-format, the style test, unit tests, and simulations with at
+                most 300 seeds: minutes, after a build.
+--asan, --tsan  unit, simulation and integration tests with that sanitizer, and
+                no static check.
 
 Some tests train on MNIST, without a sanitizer, and are skipped where they do
 not find its files: in the folder NEREUS_MNIST_DIR, by default
@@ -23,8 +27,10 @@ TEXT
 }
 
 config=""
+is_quick=""
 case "${1:-}" in
   "") ;;
+  --quick) is_quick=1 ;;
   --asan | --tsan) config="${1#--}" ;;
   --help | -h)
     usage
@@ -140,12 +146,14 @@ check_other_builds() {
 
 # Tests see NEREUS_MNIST_DIR only if a flag of Bazel names it. It is left out with a
 # sanitizer, because training on MNIST would then take longer than all other tests.
-mnist=()
+env=()
 if [[ -z "${NEREUS_MNIST_DIR:-}" && -d ../shared/data/mnist ]]; then
   NEREUS_MNIST_DIR="$(cd ../shared/data/mnist && pwd)"
 fi
-if [[ -z "$config" && -n "${NEREUS_MNIST_DIR:-}" ]]; then
-  mnist=("--test_env=NEREUS_MNIST_DIR=$NEREUS_MNIST_DIR")
+if [[ -n "$is_quick" ]]; then
+  env=(--test_env=NEREUS_TEST_SEEDS_MAX=300)
+elif [[ -z "$config" && -n "${NEREUS_MNIST_DIR:-}" ]]; then
+  env=("--test_env=NEREUS_MNIST_DIR=$NEREUS_MNIST_DIR")
 fi
 
 # run_tests TARGET...: runs tests and adds their cases to the counts.
@@ -154,7 +162,7 @@ run_tests() {
   local events="$scratch/events.json" counts
   echo "== $name"
   bazel test --keep_going ${config:+--config="$config"} \
-    ${mnist[@]+"${mnist[@]}"} --build_event_json_file="$events" -- "$@"
+    ${env[@]+"${env[@]}"} --build_event_json_file="$events" -- "$@"
   local status=$?
   if ! counts="$(python3 tests/count_results.py "$events")"; then
     counts="0 1"
@@ -179,6 +187,10 @@ if [[ -n "$config" ]]; then
 else
   check "style test" python3 tests/style_test.py
   check "clang-format" check_format
+fi
+if [[ -n "$is_quick" ]]; then
+  run_tests //:unit //:simulation
+elif [[ -z "$config" ]]; then
   run_tests //...
   echo "== beside the next two, with their output after it: clang-tidy, another workspace, wheel"
   beside check_besides
