@@ -20,9 +20,12 @@
 namespace nereus {
 namespace {
 
-// Returns the reason why a layer cannot go by factors, whatever the rules are.
-// REQUIRES: it does not support Scheme::kFactor.
-std::string WhyNoFactors(const LayerSpec& layer) {
+// Returns the reason why a layer cannot go by factors or around a ring,
+// whatever the rules are. REQUIRES: it does not support the scheme.
+std::string WhyNotByPeers(const LayerSpec& layer) {
+  if (layer.parameters > kPeerParametersMax) {
+    return absl::StrCat("it has more than ", kPeerParametersMax, " parameters");
+  }
   if (layer.has_factors && layer.rows == kRowsNotKnown) {
     return "its rows are not known yet";
   }
@@ -40,7 +43,7 @@ std::string WhyNoFactors(const LayerSpec& layer) {
 SchemeChoice ChooseByBytes(const LayerSpec& layer, const ClusterShape& cluster,
                            const std::string& why_no_factors) {
   if (!SupportsScheme(layer, Scheme::kFactor)) {
-    return {Scheme::kServer, WhyNoFactors(layer)};
+    return {Scheme::kServer, WhyNotByPeers(layer)};
   }
   if (!why_no_factors.empty()) return {Scheme::kServer, why_no_factors};
   if (!FactorsMoveNoMore(layer, cluster)) {
@@ -79,7 +82,7 @@ absl::StatusOr<PlanChoice> ChooseByCost(absl::Span<const LayerSpec> layers,
 // Returns the forced scheme if the layer supports it, else the servers.
 SchemeChoice ForcedChoice(const LayerSpec& layer, Scheme forced) {
   if (!SupportsScheme(layer, forced)) {
-    return {Scheme::kServer, WhyNoFactors(layer)};
+    return {Scheme::kServer, WhyNotByPeers(layer)};
   }
   return {forced, absl::StrCat("scheme ", SchemeName(forced), " is forced")};
 }
@@ -142,8 +145,8 @@ RouteExplanation Explain(const LayerSpec& layer, const ClusterShape& cluster,
   explanation.reason = choice.why;
   const bool may_get_factors = layer.has_factors && !layer.may_send_factors();
   if (by_time && may_get_factors &&
-      choice.why.find(WhyNoFactors(layer)) == std::string::npos) {
-    absl::StrAppend(&explanation.reason, "; ", WhyNoFactors(layer));
+      choice.why.find(WhyNotByPeers(layer)) == std::string::npos) {
+    absl::StrAppend(&explanation.reason, "; ", WhyNotByPeers(layer));
   }
   if (!by_time) explanation.reason += FiguresText(layer, cluster, explanation);
   return explanation;

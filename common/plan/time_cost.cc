@@ -153,7 +153,10 @@ class Search {
           Supports(layer, *rules_.forced) ? *rules_.forced : Scheme::kServer;
       return {scheme, wire_};
     }
-    return {Supports(layer, scheme) ? scheme : otherwise, wire_};
+    for (const Scheme each : {scheme, otherwise}) {
+      if (Supports(layer, each)) return {each, wire_};
+    }
+    return {Scheme::kServer, wire_};
   }
   // Returns routes with `scheme` for all layers that support it; the other
   // layers use the servers.

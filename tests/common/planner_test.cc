@@ -309,6 +309,34 @@ TEST(PlannerTest, WireAndFusionAreChosenByTime) {
   EXPECT_FALSE(MakePlan(layers, options).ok());
 }
 
+// A ring of the small layers is cheaper than the servers, and the planner must
+// not take the large one along.
+TEST(PlannerTest, LayerThatIsTooLargeForPeersGoesByTheServersWithTheReason) {
+  LayerSpec huge;
+  huge.name = "huge";
+  huge.kind = LayerKind::kEmbedding;
+  huge.m = int64_t{1} << 20;
+  huge.n = (int64_t{1} << 12) + 1;
+  huge.parameters = huge.m * huge.n;
+  huge.rows = 32;
+  ASSERT_GT(huge.parameters, kPeerParametersMax);
+  std::vector<LayerSpec> layers = Load("mlp", 32);
+  layers.push_back(huge);
+  PlanOptions options = Nodes(4);
+  options.rules.cost = CostKind::kTime;
+  TimeModel model;
+  model.times = SplitCompute(layers, absl::Seconds(0.3), 0.667);
+  model.link = {125e6, absl::Microseconds(50), absl::Microseconds(30)};
+  options.time = model;
+  EXPECT_EQ(PlanFor(layers, options).routes.back().scheme, Scheme::kServer);
+  for (const Scheme forced : {Scheme::kRing, Scheme::kFactor}) {
+    const Plan plan = PlanFor(layers, Nodes(4, forced));
+    EXPECT_EQ(plan.routes.back().scheme, Scheme::kServer);
+    EXPECT_THAT(plan.explanations.back().reason,
+                HasSubstr("it has more than 4294967296 parameters"));
+  }
+}
+
 TEST(PlannerTest, LayerWithoutKnownRowsGoesByTheServersUntilTheyAreKnown) {
   for (const std::optional<Scheme> forced :
        {std::optional<Scheme>(), std::optional<Scheme>(Scheme::kFactor)}) {

@@ -726,7 +726,7 @@ TEST(CApiOptimizerTest, TheMeanIsInThePushedGradient) {
   int64_t length = 0;
   EXPECT_EQ(nereus_client_mean(worker.client, 1, &mean, &length),
             NEREUS_FAILED_PRECONDITION);
-  EXPECT_THAT(LastError(), HasSubstr("layer 1 has no mean gradient"));
+  EXPECT_THAT(LastError(), HasSubstr("layer scale has no mean gradient"));
   ASSERT_EQ(worker.PushAll(), NEREUS_OK) << LastError();
   ASSERT_EQ(worker.WaitAll(), NEREUS_OK) << LastError();
   ASSERT_EQ(nereus_client_mean(worker.client, 1, &mean, &length), NEREUS_OK);

@@ -452,10 +452,11 @@ TEST_F(FolderTest, ExportReplacesNoPipe) {
 // A checkpoint whose manifest was cut off is passed over by --restore=latest
 // alone, with a warning. The job that goes on from an earlier one writes the
 // round anew.
+// Steps take so long that a busy disk keeps up with the checkpoints.
 TEST_F(FolderTest, DamagedNewestCheckpointIsPassedOverWithAWarning) {
   EXPECT_EQ(RunScript(R"(
 train() {
-  $ctl local --workers=1 --servers=1 --model=mlp --limit=320 \
+  $ctl local --workers=1 --servers=1 --model=mlp --limit=320 --delay=0.05 \
     --checkpoint-every=10 --checkpoint-dir=$dir/ck "$@"
 }
 train --epochs=2 > $dir/log 2>&1

@@ -397,11 +397,17 @@ TEST_F(LocalJobTest, CoordinatorThatHasNotSavedTheModelHasNotFailed) {
   EXPECT_THAT(outcome->workers, SizeIs(2));
 }
 
+// The reason is in the coordinator's last status. The log is not read for it.
 TEST_F(LocalJobTest, LastLineHasTheReasonOfTheCoordinator) {
   SetServer(
       "wait_for worker0.pid\n"
-      "echo '2026-11-27T12:00:00.000Z ERROR [shard 0] the job failed: fc has a "
-      "NaN' >&2\n"
+      "for flag in \"$@\"; do\n"
+      "  case $flag in --last-status=*)\n"
+      "    echo '{\"state\": \"failed\", \"reason\": \"fc has a NaN\"}' "
+      "> ${flag#*=};;\n"
+      "  esac\n"
+      "done\n"
+      "echo '2026-11-27T12:00:00.000Z ERROR [shard 0] other words' >&2\n"
       "exit 1");
   SetWorker("sleep 3600");
   const std::string message = FailureMessage(absl::StatusCode::kAborted);
