@@ -35,6 +35,16 @@ constexpr bool IsEnumerator() {
          std::string_view::npos;
 }
 
+// Number of enumerators of an enum, whose values begin at 0 and have no gaps.
+template <typename Enum, int n = 0>
+constexpr int EnumeratorCount() {
+  if constexpr (IsEnumerator<static_cast<Enum>(n)>()) {
+    return EnumeratorCount<Enum, n + 1>();
+  } else {
+    return n;
+  }
+}
+
 // True if `table` lists every enumerator of its enum, whose values have no
 // gaps. Checks that the values in the table follow each other, and that the
 // enum has no value right before the table's first or right after its last.

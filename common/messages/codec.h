@@ -12,18 +12,11 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/names.h"
 #include "common/base/status.h"
 #include "google/protobuf/message.h"
 
 namespace nereus {
-
-// Last value of an enum of ours, for enums that travel. The number in a message
-// is our value plus one: 0 means that the sender has not set the field, which
-// is an error. Each specialization compares the two enums in the middle;
-// otherwise, if one of them got a new value before its last, nothing would
-// notice that the numbers no longer match.
-template <typename Enum>
-struct LastOf;
 
 // Copies the fields of a struct to a Protobuf message or back, by one list of
 // fields for both directions:
@@ -35,8 +28,10 @@ struct LastOf;
 //   }
 //
 // A name is that of the message's field. A field of the struct is a number, a
-// bool, a string, an enum with LastOf, a Duration, a Time, a struct with such a
-// list, or an optional, a vector, a set or a map of these. Strings of Protobuf
+// bool, a string, an enum, a Duration, a Time, a struct with such a list, or an
+// optional, a vector, a set or a map of these. The number of an enum in a
+// message is its value plus one: 0 means that the sender has not set the field,
+// which is an error. Strings of Protobuf
 // must be UTF-8, and a text may quote any bytes: bytes that are not ASCII
 // travel as C escapes ("\xc3"), but in fields of type `bytes` as they are.
 //
@@ -272,7 +267,7 @@ void Codec::operator()(const char* name, T& value) {
   } else if constexpr (std::is_enum_v<T>) {
     if (!reads()) return SetEnum(field, static_cast<int>(value) + 1);
     const int number = GetEnum(field);
-    if (number < 1 || number > static_cast<int>(LastOf<T>::kLast) + 1) {
+    if (number < 1 || number > EnumeratorCount<T>()) {
       return UnknownEnum(field, number);
     }
     value = static_cast<T>(number - 1);

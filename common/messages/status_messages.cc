@@ -12,12 +12,8 @@
 
 namespace nereus {
 
-template <>
-struct LastOf<LateCause> {
-  static constexpr LateCause kLast = LateCause::kLink;
-  static_assert(static_cast<int>(LateCause::kComputing) + 1 ==
-                v1::GetStatusResponse::LATE_CAUSE_COMPUTING);
-};
+static_assert(static_cast<int>(LateCause::kComputing) + 1 ==
+              v1::GetStatusResponse::LATE_CAUSE_COMPUTING);
 
 static void Fields(Codec& c, Pace& pace) {
   c("step", pace.step);

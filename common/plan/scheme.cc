@@ -1,21 +1,15 @@
 #include "common/plan/scheme.h"
 
-#include "common/base/names.h"
 #include "common/base/status.h"
 
 namespace nereus {
-namespace {
 
-constexpr Named<Scheme> kNames[] = {{Scheme::kServer, "server"},
-                                    {Scheme::kFactor, "factor"},
-                                    {Scheme::kRing, "ring"}};
-
-}  // namespace
-
-absl::string_view SchemeName(Scheme scheme) { return NameOf<kNames>(scheme); }
+absl::string_view SchemeName(Scheme scheme) {
+  return NameOf<kSchemeNames>(scheme);
+}
 
 absl::StatusOr<Scheme> ParseScheme(absl::string_view name) {
-  return ParseName<kNames>("scheme", name);
+  return ParseName<kSchemeNames>("scheme", name);
 }
 
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme) {

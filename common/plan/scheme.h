@@ -1,6 +1,7 @@
 #pragma once
 
 #include "absl/strings/string_view.h"
+#include "common/base/names.h"
 #include "common/base/status.h"
 #include "common/plan/layer_spec.h"
 
@@ -23,7 +24,11 @@ enum class Scheme {
   kRing,
 };
 
-// All schemes.
+// All schemes, with their names in flags, files and reports.
+inline constexpr Named<Scheme> kSchemeNames[] = {{Scheme::kServer, "server"},
+                                                 {Scheme::kFactor, "factor"},
+                                                 {Scheme::kRing, "ring"}};
+
 inline constexpr Scheme kSchemes[] = {Scheme::kServer, Scheme::kFactor,
                                       Scheme::kRing};
 

@@ -52,8 +52,15 @@ std::string Milliseconds(double seconds) {
 
 // Returns the word that follows "by" in reports: "servers".
 absl::string_view SchemeWay(Scheme scheme) {
-  if (scheme == Scheme::kServer) return "servers";
-  return scheme == Scheme::kFactor ? "factors" : "ring";
+  switch (scheme) {
+    case Scheme::kServer:
+      return "servers";
+    case Scheme::kFactor:
+      return "factors";
+    case Scheme::kRing:
+      return "ring";
+  }
+  return "unknown";
 }
 
 // Search for the routes of one plan. Lives as long as one call of ChooseByTime.

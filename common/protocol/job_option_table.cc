@@ -145,6 +145,19 @@ JobOption Name() {
   return option;
 }
 
+JobOption SchemeOption() {
+  std::vector<std::pair<std::string, std::optional<Scheme>>> choices = {
+      {"auto", std::nullopt}};
+  for (const auto& [scheme, name] : kSchemeNames) {
+    choices.emplace_back(name, scheme);
+  }
+  return Choice<std::optional<Scheme>>(
+      "scheme", [](JobSpec & s) -> auto& { return s.rules.forced; },
+      std::move(choices),
+      "how layers travel: by servers, by factors or around a ring, for all "
+      "layers that can; auto: the cheapest scheme for each layer");
+}
+
 JobOption WireOption() {
   JobOption option;
   option.name = "wire";
@@ -280,14 +293,7 @@ std::vector<JobOption> OwnersOptions() {
       Number<int>(
           "servers", [](JobSpec & s) -> auto& { return s.shards; }, 1,
           kServersMax, Top::kIncluded, "number of servers, one for each shard"),
-      Choice<std::optional<Scheme>>(
-          "scheme", [](JobSpec & s) -> auto& { return s.rules.forced; },
-          {{"auto", std::nullopt},
-           {"server", Scheme::kServer},
-           {"factor", Scheme::kFactor},
-           {"ring", Scheme::kRing}},
-          "how layers travel: by servers, by factors or around a ring, for all "
-          "layers that can; auto: the cheapest scheme for each layer"),
+      SchemeOption(),
       Choice<CostKind>(
           "cost", [](JobSpec & s) -> auto& { return s.rules.cost; },
           {{"bytes", CostKind::kBytes}, {"time", CostKind::kTime}},

@@ -6,10 +6,17 @@
 namespace nereus {
 
 int64_t PlanStatus::Layer::bytes() const {
-  int64_t elements = explanation.server_elements;
-  if (route.scheme == Scheme::kRing) elements = explanation.ring_elements;
-  if (route.scheme == Scheme::kFactor) {
-    elements = explanation.factor_elements.value_or(0);
+  int64_t elements = 0;
+  switch (route.scheme) {
+    case Scheme::kServer:
+      elements = explanation.server_elements;
+      break;
+    case Scheme::kRing:
+      elements = explanation.ring_elements;
+      break;
+    case Scheme::kFactor:
+      elements = explanation.factor_elements.value_or(0);
+      break;
   }
   return elements * WireBytes(route.wire);
 }

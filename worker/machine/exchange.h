@@ -55,8 +55,10 @@ class Exchange {
   // Notes that a frame of a round's result has landed (ResultAssembly).
   virtual void OnResult(const FrameHeader&, Outbox&) {}
 
-  // Ends the open round if nothing of it is missing: appends the update, if
-  // this worker runs the job's optimizer, and returns the outcome. Otherwise
+  // Advances the open round as far as the frames that have arrived allow: a
+  // host's part of a product of factors is computed and sent before the round
+  // is complete. Once nothing is missing, ends the round: appends the update,
+  // if this worker runs the job's optimizer, and returns the outcome. Before,
   // returns nullopt.
   virtual std::optional<RoundResult> Finish(Outbox& out) = 0;
 
