@@ -104,7 +104,8 @@ TEST(CommandLineTest, FullStandardOutputIsAnError) {
   }
 }
 
-// --json of checkpoints is a switch, and --json of plan has no variable.
+// --json of checkpoints is a switch, and --json of plan has no variable. (A
+// program that fails ends its job at once.)
 TEST(CommandLineTest, VariableOfAnotherCommandIsNotRead) {
   std::string error;
   EXPECT_EQ(CodeOf("NEREUS_JSON=$TEST_TMPDIR/run.json "
@@ -113,7 +114,7 @@ TEST(CommandLineTest, VariableOfAnotherCommandIsNotRead) {
             0)
       << error;
   EXPECT_EQ(CodeOf("NEREUS_JSON=$TEST_TMPDIR/run.json "
-                   "server/admin/nereusctl run -- true; "
+                   "server/admin/nereusctl run -- false; "
                    "grep -q exit_code $TEST_TMPDIR/run.json",
                    error),
             0)

@@ -65,6 +65,16 @@ class RunTest : public testing::Test {
     return all;
   }
 
+  // Kills the last one of nereusctl's `count` children with this name.
+  void KillLast(const std::string& name, size_t count) {
+    std::vector<pid_t> found;
+    for (const ProcessInfo& child : ChildrenOf(run_->pid())) {
+      if (child.name == name) found.push_back(child.pid);
+    }
+    ASSERT_EQ(found.size(), count);
+    ASSERT_EQ(kill(*absl::c_max_element(found), SIGKILL), 0);
+  }
+
   // Starts two workers that train for ever below a shell each, and returns all
   // processes.
   std::vector<ProcessInfo> StartLongTraining() {
@@ -162,32 +172,13 @@ TEST_F(RunTest, SummaryOfAnEarlierJobIsGoneWhenTheNextJobRuns) {
   EXPECT_EQ(Summary().at("failed"), "worker 0");
 }
 
-TEST_F(RunTest, RestartsOfServersAreCounted) {
-  Start({"--backup=1", "--servers=2", "--", "worker/trainer/nereus-worker",
-         "--model=mlp", "--limit=400", "--epochs=16", "--delay=0.1"});
-  ASSERT_NO_FATAL_FAILURE(AwaitError("epoch "));
-  const std::vector<ProcessInfo> children = ChildrenOf(run_->pid());
-  std::vector<pid_t> servers;
-  for (const ProcessInfo& child : children) {
-    if (child.name == "nereus-server") servers.push_back(child.pid);
-  }
-  ASSERT_EQ(servers.size(), 3u);
-  ASSERT_EQ(kill(*absl::c_max_element(servers), SIGKILL), 0);
-  EXPECT_EQ(run_->Finish(), 0) << run_->error();
-  EXPECT_EQ(Summary().at("restarts"), 1);
-}
-
+// Forty steps of 0.1 s, of which the first ones come before the kill.
 TEST_F(RunTest, JobWithBackupsGoesOnWithoutAKilledServer) {
   Start({"--backup=1", "--servers=2", "--restarts=0", "--",
          "worker/trainer/nereus-worker", "--model=mlp", "--limit=400",
-         "--epochs=16", "--delay=0.1"});
+         "--epochs=4", "--delay=0.1"});
   ASSERT_NO_FATAL_FAILURE(AwaitError("epoch "));
-  std::vector<pid_t> servers;
-  for (const ProcessInfo& child : ChildrenOf(run_->pid())) {
-    if (child.name == "nereus-server") servers.push_back(child.pid);
-  }
-  ASSERT_EQ(servers.size(), 2u);
-  ASSERT_EQ(kill(*absl::c_max_element(servers), SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(KillLast("nereus-server", /*count=*/2));
   EXPECT_EQ(run_->Finish(), 0) << run_->error();
   EXPECT_EQ(Summary().at("restarts"), 0);
 }
@@ -198,21 +189,20 @@ TEST_F(RunTest, SignalThatKilledAProgramIsInTheCode) {
   EXPECT_EQ(Summary().at("workers").at(0).at("signal"), 9);
 }
 
-TEST_F(RunTest, KilledWorkerIsStartedAgainAndTheJobEndsWell) {
-  // Eighty steps of 0.1 s. The kill comes after the first second.
-  Start({"-np", "2", "--", "worker/trainer/nereus-worker", "--model=mlp",
-         "--limit=400", "--epochs=16", "--delay=0.1"});
+// Fifty steps of 0.1 s, of which the first ones come before the kills. Of the
+// three servers, the first one only coordinates (--restarts).
+TEST_F(RunTest, KilledWorkerAndServerAreStartedAgainAndTheJobEndsWell) {
+  Start({"-np", "2", "--backup=1", "--servers=2", "--",
+         "worker/trainer/nereus-worker", "--model=mlp", "--limit=400",
+         "--epochs=10", "--delay=0.1"});
   ASSERT_NO_FATAL_FAILURE(AwaitError("epoch "));
-  const std::vector<ProcessInfo> children = ChildrenOf(run_->pid());
-  const auto victim = absl::c_find_if(children, [](const ProcessInfo& child) {
-    return child.name == "nereus-worker";
-  });
-  ASSERT_NE(victim, children.end());
-  ASSERT_EQ(kill(victim->pid, SIGKILL), 0);
+  ASSERT_NO_FATAL_FAILURE(KillLast("nereus-worker", /*count=*/2));
+  ASSERT_NO_FATAL_FAILURE(AwaitError(" is back; 2 of 2 workers"));
+  ASSERT_NO_FATAL_FAILURE(KillLast("nereus-server", /*count=*/3));
   EXPECT_EQ(run_->Finish(), 0) << run_->error();
   EXPECT_THAT(run_->error(), HasSubstr("was killed by signal 9 (Killed); it is "
                                        "started again (1 of 3)"));
-  EXPECT_EQ(Summary().at("restarts"), 1);
+  EXPECT_EQ(Summary().at("restarts"), 2);
   const std::string checksum = ChecksumOf("[worker-0]");
   EXPECT_EQ(checksum.size(), 8u) << run_->error();
   EXPECT_EQ(checksum, ChecksumOf("[worker-1]"));
@@ -263,8 +253,9 @@ TEST_F(RunTest, NoProcessOutlivesAKilledNereusctl) {
   }));
 }
 
-// The level of the log is for all programs.
-TEST_F(RunTest, VariablesOfFlagsOfRunDoNotReachTheProgram) {
+// The level of the log is for all programs. A program that does not join may
+// have trained alone, or lost the model of its last step.
+TEST_F(RunTest, ProgramGetsNoVariablesOfRunAndFailsIfItDoesNotJoin) {
   run_.reset();
   run_ = std::make_unique<ProgramRun>(std::vector<std::string>{
       "/bin/sh", "-c",
@@ -273,13 +264,6 @@ TEST_F(RunTest, VariablesOfFlagsOfRunDoNotReachTheProgram) {
       "'echo $NEREUS_LOG_LEVEL,$NEREUS_WORKERS,$NEREUS_RESTARTS'"});
   EXPECT_EQ(run_->Finish(), 1) << run_->error();
   EXPECT_THAT(run_->output(), HasSubstr("[worker-1] info,,\n"));
-}
-
-// Such a program may have trained alone, or lost the model of its last step.
-TEST_F(RunTest, ProgramThatDoesNotJoinFails) {
-  Start({"-np", "2", "--", "echo", "hello"});
-  EXPECT_EQ(run_->Finish(), 1) << run_->error();
-  EXPECT_THAT(run_->output(), HasSubstr("[worker-1] hello\n"));
   EXPECT_THAT(run_->error(),
               HasSubstr("all workers have ended with code 0, but the job is "
                         "not finished"));
@@ -288,9 +272,13 @@ TEST_F(RunTest, ProgramThatDoesNotJoinFails) {
 // The program of worker 1 loses its trainer, and ends as if all were well.
 TEST_F(RunTest, ProgramThatEndsWithoutLeavingTheJobFails) {
   Start({"-np", "2", "--", "/bin/sh", "-c",
-         "worker/trainer/nereus-worker --model=mlp --limit=400 --epochs=1000"
-         " --delay=0.1 & trainer=$!; test $NEREUS_NAME = 0 || { sleep 3;"
-         " kill -9 $trainer; exit 0; }; wait $trainer"});
+         absl::StrCat("log=", json_,
+                      ".log.$NEREUS_NAME;"
+                      " worker/trainer/nereus-worker --model=mlp --limit=400"
+                      " --epochs=1000 --delay=0.1 2> $log & trainer=$!;"
+                      " test $NEREUS_NAME = 0 || {"
+                      " until grep -q training $log; do sleep 0.1; done;"
+                      " kill -9 $trainer; exit 0; }; wait $trainer")});
   EXPECT_EQ(run_->Finish(), 1) << run_->error();
   EXPECT_THAT(run_->error(),
               HasSubstr("worker 1 ended with code 0 without leaving the job"));
