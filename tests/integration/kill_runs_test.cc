@@ -1,7 +1,7 @@
-// Runs kill_runs.py without backups, with backups, with mixed faults, and with
-// several workers on a host. The script kills or stops a worker, a server and
-// the coordinator of a job that trains on MNIST, and a whole host if there are
-// hosts. Without NEREUS_MNIST_DIR the test is skipped and says so.
+// Runs kill_runs.py with mixed faults, and with backups and several workers on
+// a host. The script kills or stops a worker, a server and the coordinator of a
+// job that trains on MNIST, and a whole host if there are hosts. Without
+// NEREUS_MNIST_DIR the test is skipped and says so.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,8 +47,7 @@ TEST_P(KillRunsTest, JobEndsAsWithoutFaults) {
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, KillRunsTest,
-    testing::Values(Kind{"Backup0", {"--backup=0"}},
-                    Kind{"Backup1", {"--backup=1"}}, Kind{"Mixed", {"--mixed"}},
+    testing::Values(Kind{"Mixed", {"--mixed"}},
                     Kind{"Hosts",
                          {"--hosts=2", "--backup=1"},
                          {"worker", "host", "server", "coordinator"}}),
