@@ -108,7 +108,7 @@ TEST(CrashLoopTest, JobKeepsMostOfItsSteps) {
   RunningJob job;
   ASSERT_TRUE(job.cluster().AwaitStatus(
       [](const JobStatus& status) { return status.steps.begun > 50; }));
-  const double alone = job.StepsPerSecond(absl::Seconds(5));
+  const double alone = job.StepsPerSecond(absl::Seconds(3));
   std::atomic<bool> is_over{false};
   std::thread loop([&] {
     for (int i = 0; !is_over; ++i) {
@@ -123,7 +123,7 @@ TEST(CrashLoopTest, JobKeepsMostOfItsSteps) {
     }
   });
   absl::SleepFor(absl::Seconds(4));  // The first one joins at once.
-  const double beside = job.StepsPerSecond(absl::Seconds(15));
+  const double beside = job.StepsPerSecond(absl::Seconds(10));
   // The status says why newcomers wait.
   EXPECT_TRUE(job.cluster().AwaitStatus([](const JobStatus& status) {
     return !status.newcomers.empty() &&

@@ -15,7 +15,7 @@
 namespace nereus {
 namespace {
 
-constexpr int kTraces = 6;  // Traces that must be made.
+constexpr int kTraces = 3;  // Traces that must be made.
 constexpr int64_t kStepsOfGuest = 8;
 
 // Joins the job, does some steps, and leaves early or dies, perhaps while it
