@@ -28,6 +28,33 @@ void DrawPlaces(uint64_t seed, SimulatedClusterOptions& options) {
   options.max_workers = options.workers + static_cast<int>(random.Below(4));
 }
 
+// Gives some jobs partial rounds, and others sparse rounds. Both exclude some
+// of the other features.
+void DrawRounds(Random& random, SimulatedClusterOptions& options) {
+  if (random.Chance(0.2)) {
+    constexpr Quorum kQuorums[] = {Quorum::kMajority, Quorum::kSolo,
+                                   Quorum::kEach};
+    constexpr int64_t kStaleness[] = {0, 1, 5, kStalenessMax};
+    options.job.rounds.quorum = kQuorums[random.Below(3)];
+    options.job.rounds.staleness = kStaleness[random.Below(4)];
+    options.job.optimizer_place = OptimizerPlace::kServer;
+    options.job.deterministic = false;
+    options.job.backup = false;
+    options.rules.forced.reset();
+    options.rules.choose_wire = false;
+  } else if (random.Chance(0.25)) {
+    constexpr double kSparsity[] = {0.3, 0.9, 0.99};
+    constexpr int64_t kBlocks[] = {256, 5000, 65536};
+    options.job.sparsity.share = kSparsity[random.Below(3)];
+    options.job.sparsity.block_elements = kBlocks[random.Below(3)];
+    options.job.sparsity.dense_steps = static_cast<int64_t>(random.Below(5));
+    options.job.optimizer.rule = UpdateRule::kSgd;
+    options.job.optimizer_place = OptimizerPlace::kServer;
+    if (options.rules.cost == CostKind::kTime) return;
+    options.rules.forced = random.Chance(0.5) ? Scheme::kServer : Scheme::kRing;
+  }
+}
+
 }  // namespace
 
 SimulatedClusterOptions DrawFeatures(uint64_t seed) {
@@ -71,30 +98,7 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
   options.job.backup = options.shards > 1 && random.Chance(0.5);
   options.coordinator_is_shard_0 = random.Chance(0.5);
 
-  // Some jobs have partial rounds, others sparse rounds. Both exclude some of
-  // the features above.
-  if (random.Chance(0.2)) {
-    constexpr Quorum kQuorums[] = {Quorum::kMajority, Quorum::kSolo,
-                                   Quorum::kEach};
-    constexpr int64_t kStaleness[] = {0, 1, 5, kStalenessMax};
-    options.job.rounds.quorum = kQuorums[random.Below(3)];
-    options.job.rounds.staleness = kStaleness[random.Below(4)];
-    options.job.optimizer_place = OptimizerPlace::kServer;
-    options.job.deterministic = false;
-    options.job.backup = false;
-    options.rules.forced.reset();
-    options.rules.choose_wire = false;
-  } else if (random.Chance(0.25)) {
-    constexpr double kSparsity[] = {0.3, 0.9, 0.99};
-    constexpr int64_t kBlocks[] = {256, 5000, 65536};
-    options.job.sparsity.share = kSparsity[random.Below(3)];
-    options.job.sparsity.block_elements = kBlocks[random.Below(3)];
-    options.job.sparsity.dense_steps = static_cast<int64_t>(random.Below(5));
-    options.job.optimizer.rule = UpdateRule::kSgd;
-    options.job.optimizer_place = OptimizerPlace::kServer;
-    if (options.rules.cost == CostKind::kTime) return options;
-    options.rules.forced = random.Chance(0.5) ? Scheme::kServer : Scheme::kRing;
-  }
+  DrawRounds(random, options);
   return options;
 }
 
