@@ -38,25 +38,22 @@ TEST(BackupSimulationTest, LostServerCostsNoStep) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = JobWithBackups(seed);
     options.rules.cost = CostKind::kBytes;
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
+    FaultScript& faults = cluster.faults();
     Random random(seed);
     int64_t steps = 0;
     for (int lost = 0; lost < 3; ++lost) {
       steps += 1 + static_cast<int64_t>(random.Below(3));
-      absl::Status status = cluster.RunSteps(steps);
-      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(cluster.RunSteps(steps), absl::OkStatus());
       const int server = static_cast<int>(random.Below(cluster.job().shards()));
       // The server dies in the middle of a step.
       const absl::Duration now = cluster.events().now() - absl::UnixEpoch();
-      cluster.faults().At(
-          now + random.Uniform() * absl::Milliseconds(5), [&, server] {
-            cluster.faults().Crash(cluster.processes().shard_process(server));
-          });
-      cluster.faults().At(now + random.Uniform() * absl::Seconds(3),
-                          [&, server] { cluster.faults().StartShard(server); });
-      status = cluster.RunSteps(++steps);
-      ASSERT_TRUE(status.ok()) << status;
+      faults.At(now + random.Uniform() * absl::Milliseconds(5), [&, server] {
+        faults.Crash(cluster.processes().shard_process(server));
+      });
+      faults.At(now + random.Uniform() * absl::Seconds(3),
+                [&, server] { faults.StartShard(server); });
+      ASSERT_EQ(cluster.RunSteps(++steps), absl::OkStatus());
       cluster.AdvanceBy(absl::Seconds(8));
       EXPECT_TRUE(AllAreBack(cluster));
     }
@@ -70,16 +67,14 @@ TEST(BackupSimulationTest, ServersThatLeaveCostNoStepAndNoPause) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = JobWithBackups(seed);
     options.rules.cost = CostKind::kBytes;
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
     int64_t steps = 2;
     ASSERT_TRUE(cluster.RunSteps(steps).ok());
     for (int shard = 0; shard < options.shards; ++shard) {
       const ProcessId server = cluster.processes().shard_process(shard);
       const absl::Time asked_at = cluster.events().now();
       ASSERT_TRUE(cluster.faults().AskToLeave(server));
-      const absl::Status status = cluster.RunSteps(steps += 2);
-      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(cluster.RunSteps(steps += 2), absl::OkStatus());
       EXPECT_LT(cluster.events().now() - asked_at, absl::Milliseconds(600));
       cluster.AdvanceBy(absl::Seconds(8));
       EXPECT_FALSE(cluster.processes().alive(server));
@@ -95,26 +90,24 @@ TEST(BackupSimulationTest, JobGoesOnWithASingleServerUntilAnotherComes) {
     SimulatedClusterOptions options = JobWithBackups(seed);
     options.rules.cost = CostKind::kBytes;
     options.shards = 2;
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
+    FaultScript& faults = cluster.faults();
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     const int lost = static_cast<int>(seed % 2);
-    cluster.faults().Crash(cluster.processes().shard_process(lost));
-    absl::Status status = cluster.RunSteps(6);
-    ASSERT_TRUE(status.ok()) << status;
+    faults.Crash(cluster.processes().shard_process(lost));
+    ASSERT_EQ(cluster.RunSteps(6), absl::OkStatus());
     // If all layers go by rings, it takes a while until a member misses the
     // server.
     cluster.AdvanceBy(absl::Seconds(2));
     for (const ShardServers& servers : cluster.job().shard_servers) {
       EXPECT_EQ(servers, (ShardServers{1 - lost, -1, false}));
     }
-    cluster.faults().StartShard(lost);
+    faults.StartShard(lost);
     cluster.AdvanceBy(absl::Seconds(4));
     EXPECT_TRUE(AllAreBack(cluster));
     // Now the other server may die.
-    cluster.faults().Crash(cluster.processes().shard_process(1 - lost));
-    status = cluster.RunSteps(10);
-    ASSERT_TRUE(status.ok()) << status;
+    faults.Crash(cluster.processes().shard_process(1 - lost));
+    ASSERT_EQ(cluster.RunSteps(10), absl::OkStatus());
   }
 }
 
@@ -137,8 +130,7 @@ TEST(BackupSimulationTest, JobGoesOnWhateverDies) {
     SimulatedClusterOptions options = JobWithBackups(seed);
     options.has_disk = true;
     options.job.checkpoint_every = static_cast<int64_t>(seed / 12 % 4);
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
     cluster.set_patience(kPatience);
     const RandomFaults faults(seed, AllFaults(), &cluster);
     const absl::Status status = cluster.RunSteps(8);

@@ -35,9 +35,7 @@ TEST(MembershipSimulationTest, SurvivingWorkersGoOnTogetherUnderAnyFaults) {
   int lost = 0;
   for (const uint64_t seed : TestSeeds(kSeeds)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedCluster cluster(
-        FaultyJob(seed),
-        WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(FaultyJob(seed), MixedWorkload(seed));
     cluster.set_patience(kPatience);
     const RandomFaults faults(seed, WorkerFaults(), &cluster);
     const absl::Status status = cluster.RunSteps(kSteps);
@@ -73,10 +71,8 @@ TEST(MembershipSimulationTest, RanksAtTheStartAreThoseOfTheLauncher) {
       std::swap(options.launch_ranks[i],
                 options.launch_ranks[random.Below(i + 1)]);
     }
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
-    const absl::Status status = cluster.RunSteps(3);
-    ASSERT_TRUE(status.ok()) << status;
+    SimulatedCluster cluster(options, MixedWorkload(seed));
+    ASSERT_EQ(cluster.RunSteps(3), absl::OkStatus());
     std::vector<int32_t> ranks;
     for (const ProcessId worker : cluster.live_workers()) {
       ranks.push_back(cluster.processes()[worker].worker->rank());
@@ -89,25 +85,24 @@ TEST(MembershipSimulationTest, DeadWorkerCostsAFailureTimeout) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = FaultyJob(seed);
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
+    FaultScript& faults = cluster.faults();
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     const bool pauses = seed % 2 == 0;
     const ProcessId victim = cluster.live_workers()[seed % 2];
     const absl::Time before = cluster.events().now();
     if (pauses) {
-      cluster.faults().Pause(victim);
+      faults.Pause(victim);
     } else {
-      cluster.faults().Crash(victim);
+      faults.Crash(victim);
     }
     // RunSteps waits for all live workers. A paused worker cannot do the step.
     const absl::Status status = cluster.RunSteps(4);
     const absl::Duration took = cluster.events().now() - before;
     if (pauses) {
       EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-      cluster.faults().Resume(victim);
-      const absl::Status after = cluster.RunSteps(4);
-      ASSERT_TRUE(after.ok()) << after;
+      faults.Resume(victim);
+      ASSERT_EQ(cluster.RunSteps(4), absl::OkStatus());
     } else {
       ASSERT_TRUE(status.ok()) << status;
       EXPECT_LT(took, absl::Seconds(3));
@@ -128,8 +123,7 @@ TEST(MembershipSimulationTest, HostHasItsNumberUntilItReboots) {
     SimulatedClusterOptions options = FaultyJob(seed);
     options.places.workers_on = {2, 1};
     options.workers = 3;
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     EXPECT_EQ(cluster.job().LineupOf(kStepMax).hosts(), 2);
     const std::set<int32_t> before = HostsOf(cluster.job());
@@ -144,8 +138,7 @@ TEST(MembershipSimulationTest, HostHasItsNumberUntilItReboots) {
     cluster.faults().CrashHost(0, reboots);
     EXPECT_EQ(cluster.live_workers().size(), 1u);
     for (const std::string& name : names) cluster.faults().StartWorker(name);
-    const absl::Status status = cluster.RunSteps(6);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(cluster.RunSteps(6), absl::OkStatus());
     EXPECT_EQ(cluster.job().worker_count(), 3);
     EXPECT_EQ(cluster.job().LineupOf(kStepMax).hosts(), 2);
     EXPECT_EQ(HostsOf(cluster.job()) == before, !reboots);
@@ -156,13 +149,11 @@ TEST(MembershipSimulationTest, WorkerThatLeavesLosesNothing) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = FaultyJob(seed);
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.faults().LeaveSoon(cluster.live_workers()[seed % 2],
                                /*early=*/seed % 4 < 2);
-    const absl::Status status = cluster.RunSteps(5);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(cluster.RunSteps(5), absl::OkStatus());
     EXPECT_EQ(cluster.job().worker_count(), options.workers - 1);
   }
 }
@@ -172,13 +163,11 @@ TEST(MembershipSimulationTest, WorkerThatLeavesEarlyDelaysNoOther) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = FaultyJob(seed);
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     const absl::Time begun_at = cluster.events().now();
     cluster.faults().LeaveSoon(cluster.live_workers()[0], /*early=*/true);
-    const absl::Status status = cluster.RunSteps(5);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(cluster.RunSteps(5), absl::OkStatus());
     EXPECT_LT(cluster.events().now() - begun_at, absl::Milliseconds(700));
   }
 }
@@ -188,8 +177,7 @@ TEST(MembershipSimulationTest, JobStopsWhenAllWorkersLeaveEarly) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = FaultyJob(seed);
     options.has_disk = true;
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
     ASSERT_TRUE(cluster.RunSteps(3).ok());
     for (const ProcessId worker : cluster.live_workers()) {
       cluster.faults().LeaveSoon(worker, /*early=*/true);

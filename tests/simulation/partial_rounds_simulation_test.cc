@@ -93,8 +93,7 @@ TEST(PartialRoundsTest, AppliedAndBufferedGradientsAreAllThatWereProduced) {
     SimulatedCluster cluster(options, workload);
     cluster.set_patience(absl::Seconds(20));
     RandomFaults faults(seed, HarmlessFaults(), &cluster);
-    const absl::Status status = cluster.RunSteps(kSteps);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(cluster.RunSteps(kSteps), absl::OkStatus());
     ExpectNothingLost(cluster, workload);
     if (HasFatalFailure()) return;
     ++runs[options.job.rounds.quorum];
@@ -153,8 +152,7 @@ TEST(PartialRoundsTest, WorkersAreAsFarApartAsStalenessAllows) {
           std::make_unique<SpreadLaw>(options.workers, staleness));
       ASSERT_TRUE(cluster.RunSteps(1).ok());
       cluster.faults().SlowDown(cluster.live_workers()[1], 50);
-      const absl::Status status = cluster.RunSteps(12);
-      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(cluster.RunSteps(12), absl::OkStatus());
       EXPECT_GE(spread.most(), staleness);
     }
   }
@@ -211,13 +209,14 @@ TEST(PartialRoundsTest, WorkerThatJoinsMayOutliveAllOthers) {
     options.workers = 1 + static_cast<int>(random.Below(3));
     options.max_workers = options.workers + 1;
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    FaultScript& faults = cluster.faults();
     cluster.set_patience(absl::Seconds(20));
     ASSERT_TRUE(cluster.RunSteps(1 + random.Below(3)).ok());
     const std::vector<ProcessId> older = cluster.live_workers();
-    cluster.faults().SlowDown(older[0], 20);
-    cluster.faults().StartWorker();
+    faults.SlowDown(older[0], 20);
+    faults.StartWorker();
     cluster.AdvanceBy(absl::Milliseconds(random.Below(200)));
-    for (const ProcessId process : older) cluster.faults().Crash(process);
+    for (const ProcessId process : older) faults.Crash(process);
     const absl::Status status = cluster.RunSteps(kSteps);
     ASSERT_TRUE(status.ok() || IsLost(status)) << status;
   }

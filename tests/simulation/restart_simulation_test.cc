@@ -27,13 +27,19 @@ SimulatedClusterOptions DurableJob(uint64_t seed) {
   return options;
 }
 
+// Returns a DurableJob whose plans do not change: each epoch is one of a
+// failure or a request, and each base round is that of a checkpoint.
+SimulatedClusterOptions DurableJobOfOnePlan(uint64_t seed) {
+  SimulatedClusterOptions options = DurableJob(seed);
+  options.rules.cost = CostKind::kBytes;
+  return options;
+}
+
 TEST(RestartSimulationTest, JobGoesOnWhateverDies) {
   int lost = 0;
   for (const uint64_t seed : TestSeeds(kSeeds)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedCluster cluster(
-        DurableJob(seed),
-        WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(DurableJob(seed), MixedWorkload(seed));
     cluster.set_patience(kPatience);
     const RandomFaults faults(seed, AllFaults(), &cluster);
     const absl::Status status = cluster.RunSteps(kSteps);
@@ -47,12 +53,9 @@ TEST(RestartSimulationTest, JobGoesOnWhateverDies) {
 TEST(RestartSimulationTest, LostShardCostsTheStepsSinceTheLastCheckpoint) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedClusterOptions options = DurableJob(seed);
+    SimulatedClusterOptions options = DurableJobOfOnePlan(seed);
     options.job.checkpoint_every = 3;
-    options.rules.cost =
-        CostKind::kBytes;  // The base round is the checkpoint's.
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
     ASSERT_TRUE(cluster.RunSteps(5).ok());
     cluster.AdvanceBy(absl::Seconds(1));
     ASSERT_EQ(cluster.disk().checkpoints_made(), 2);  // Rounds 0 and 2.
@@ -62,8 +65,7 @@ TEST(RestartSimulationTest, LostShardCostsTheStepsSinceTheLastCheckpoint) {
     // If all layers are worker-owned, the workers could do all steps before a
     // member misses the server.
     cluster.AdvanceBy(absl::Seconds(2));
-    const absl::Status status = cluster.RunSteps(8);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(cluster.RunSteps(8), absl::OkStatus());
     EXPECT_EQ(cluster.job().history.base_round, 2);
     EXPECT_EQ(cluster.job().history.contributions_before, 3 * options.workers);
   }
@@ -73,24 +75,21 @@ TEST(RestartSimulationTest, LostShardCostsTheStepsSinceTheLastCheckpoint) {
 TEST(RestartSimulationTest, CheckpointThatRotsIsPassedOver) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedClusterOptions options = DurableJob(seed);
+    SimulatedClusterOptions options = DurableJobOfOnePlan(seed);
     options.job.checkpoint_every = 3;
-    options.rules.cost =
-        CostKind::kBytes;  // The base round is the checkpoint's.
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
+    FaultScript& faults = cluster.faults();
     cluster.set_patience(kPatience);
     ASSERT_TRUE(cluster.RunSteps(5).ok());
     cluster.AdvanceBy(absl::Seconds(1));
     ASSERT_EQ(cluster.disk().newest_round(), 2);
-    ASSERT_TRUE(cluster.faults().RotCheckpoint(seed * 7919));
+    ASSERT_TRUE(faults.RotCheckpoint(seed * 7919));
     for (int shard = 0; shard < options.shards; ++shard) {
-      cluster.faults().Crash(cluster.processes().shard_process(shard));
-      cluster.faults().StartShard(shard);
+      faults.Crash(cluster.processes().shard_process(shard));
+      faults.StartShard(shard);
     }
     cluster.AdvanceBy(absl::Seconds(4));
-    const absl::Status status = cluster.RunSteps(8);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(cluster.RunSteps(8), absl::OkStatus());
     EXPECT_EQ(cluster.job().history.base_round, 0);
     EXPECT_EQ(cluster.job().history.contributions_before, options.workers);
     // No server has ended for it, and the job saves the round again.
@@ -100,10 +99,10 @@ TEST(RestartSimulationTest, CheckpointThatRotsIsPassedOver) {
 }
 
 TEST(RestartSimulationTest, JobWithoutAWholeCheckpointIsLost) {
-  SimulatedClusterOptions options = DurableJob(3);
+  SimulatedClusterOptions options = DurableJobOfOnePlan(3);
   options.job.checkpoint_every = 0;
-  options.rules.cost = CostKind::kBytes;
   SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), 3));
+  FaultScript& faults = cluster.faults();
   ASSERT_TRUE(cluster.RunSteps(3).ok());
   cluster.AdvanceBy(absl::Seconds(1));
   const auto list = ListCheckpoints(cluster.disk().storage());
@@ -111,18 +110,18 @@ TEST(RestartSimulationTest, JobWithoutAWholeCheckpointIsLost) {
   ASSERT_EQ(list->complete.size(), 1u);
   ASSERT_TRUE(cluster.RunSteps(4).ok());
   cluster.AdvanceBy(absl::Seconds(1));
-  cluster.faults().RequestCheckpoint().IgnoreError();
+  faults.RequestCheckpoint().IgnoreError();
   ASSERT_TRUE(cluster.RunSteps(7).ok());
   cluster.AdvanceBy(absl::Seconds(1));
-  ASSERT_TRUE(cluster.faults().RotCheckpoint(1));
+  ASSERT_TRUE(faults.RotCheckpoint(1));
   const int64_t newest = cluster.disk().newest_round();
   for (int shard = 0; shard < options.shards; ++shard) {
-    cluster.faults().Crash(cluster.processes().shard_process(shard));
+    faults.Crash(cluster.processes().shard_process(shard));
   }
   // The older one is gone, too.
   ASSERT_TRUE(RemoveCheckpoint(cluster.disk().storage(), 0).ok());
   for (int shard = 0; shard < options.shards; ++shard) {
-    cluster.faults().StartShard(shard);
+    faults.StartShard(shard);
   }
   const absl::Status status = cluster.RunSteps(12);
   EXPECT_TRUE(IsLost(status)) << status;
@@ -135,26 +134,23 @@ TEST(RestartSimulationTest, JobWithoutAWholeCheckpointIsLost) {
 TEST(RestartSimulationTest, ManifestThatHangsCostsALeaseAndNotTheJob) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedClusterOptions options = DurableJob(seed);
+    SimulatedClusterOptions options = DurableJobOfOnePlan(seed);
     options.job.checkpoint_every = 3;
-    options.rules.cost =
-        CostKind::kBytes;  // The base round is the checkpoint's.
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
+    FaultScript& faults = cluster.faults();
     cluster.set_patience(kPatience);
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.AdvanceBy(absl::Seconds(1));
-    cluster.faults().HangManifestsFor(4 * options.lease);
+    faults.HangManifestsFor(4 * options.lease);
     ASSERT_TRUE(cluster.RunSteps(5).ok());
     cluster.AdvanceBy(absl::Seconds(1));
     ASSERT_EQ(cluster.disk().newest_round(), 0);
     const int shard = static_cast<int>(seed) % options.shards;
-    cluster.faults().Crash(cluster.processes().shard_process(shard));
-    cluster.faults().StartShard(shard);
+    faults.Crash(cluster.processes().shard_process(shard));
+    faults.StartShard(shard);
     cluster.AdvanceBy(2 * options.lease);
     EXPECT_EQ(cluster.job().history.base_round, 0);
-    const absl::Status status = cluster.RunSteps(12);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(cluster.RunSteps(12), absl::OkStatus());
     cluster.AdvanceBy(4 * options.lease);
     // The late manifest is gone, and the job has made the checkpoint again.
     const auto list = ListCheckpoints(cluster.disk().storage());
@@ -171,18 +167,14 @@ TEST(RestartSimulationTest, ManifestThatHangsCostsALeaseAndNotTheJob) {
 TEST(RestartSimulationTest, TrainingGoesOnWhileTheCoordinatorIsAway) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedClusterOptions options = DurableJob(seed);
-    options.rules.cost = CostKind::kBytes;  // Plans do not change.
+    SimulatedClusterOptions options = DurableJobOfOnePlan(seed);
     options.gathers = false;  // Values are gathered by the coordinator.
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.faults().CrashCoordinator();
-    absl::Status status = cluster.RunSteps(6);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(cluster.RunSteps(6), absl::OkStatus());
     cluster.faults().RestartCoordinator();
-    status = cluster.RunSteps(8);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(cluster.RunSteps(8), absl::OkStatus());
     cluster.AdvanceBy(absl::Seconds(6));
     // All members are back, and none was lost.
     EXPECT_EQ(cluster.job().worker_count(),
@@ -195,16 +187,13 @@ TEST(RestartSimulationTest, TrainingGoesOnWhileTheCoordinatorIsAway) {
 TEST(RestartSimulationTest, CoordinatorThatStoodStillCountsNoMemberAsDead) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedClusterOptions options = DurableJob(seed);
-    options.rules.cost = CostKind::kBytes;  // Plans do not change.
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedClusterOptions options = DurableJobOfOnePlan(seed);
+    SimulatedCluster cluster(options, MixedWorkload(seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.faults().PauseCoordinator(absl::Seconds(6));
     cluster.AdvanceBy(absl::Seconds(1));
     cluster.faults().BreakSession(cluster.live_workers()[0]);
-    const absl::Status status = cluster.RunSteps(8);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(cluster.RunSteps(8), absl::OkStatus());
     cluster.AdvanceBy(absl::Seconds(10));
     EXPECT_EQ(cluster.job().epoch, 1u);
   }
@@ -215,16 +204,13 @@ TEST(RestartSimulationTest, CoordinatorThatStoodStillCountsNoMemberAsDead) {
 TEST(RestartSimulationTest, NobodyCountsAsDeadWhileASaveHangs) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedClusterOptions options = DurableJob(seed);
-    options.rules.cost = CostKind::kBytes;  // Plans do not change.
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedClusterOptions options = DurableJobOfOnePlan(seed);
+    SimulatedCluster cluster(options, MixedWorkload(seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     const std::vector<ProcessId> workers = cluster.live_workers();
     cluster.faults().HangSavesFor(3 * options.lease);
     ASSERT_TRUE(cluster.faults().RequestCheckpoint().ok());
-    const absl::Status status = cluster.RunSteps(8);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(cluster.RunSteps(8), absl::OkStatus());
     cluster.AdvanceBy(4 * options.lease);
     EXPECT_EQ(cluster.live_workers(), workers);
     EXPECT_EQ(cluster.job().epoch, 2u);
@@ -235,11 +221,9 @@ TEST(RestartSimulationTest, NobodyCountsAsDeadWhileASaveHangs) {
 TEST(RestartSimulationTest, RequestedCheckpointIsMade) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedClusterOptions options = DurableJob(seed);
+    SimulatedClusterOptions options = DurableJobOfOnePlan(seed);
     options.job.checkpoint_every = 0;
-    options.rules.cost = CostKind::kBytes;  // No epoch that would make another.
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.AdvanceBy(absl::Seconds(1));
     EXPECT_EQ(cluster.disk().checkpoints_made(),
@@ -265,11 +249,9 @@ bool LastIsWhole(SimulatedCluster& cluster, int64_t step) {
 TEST(RestartSimulationTest, LastCheckpointIsWholeWhenTheJobIsFinished) {
   for (const uint64_t seed : TestSeeds(60)) {
     SCOPED_TRACE(ReplayHint(seed));
-    SimulatedClusterOptions options = DurableJob(seed);
-    options.rules.cost = CostKind::kBytes;
+    SimulatedClusterOptions options = DurableJobOfOnePlan(seed);
     options.disk_time_max = absl::Seconds(2);  // Longer than a step.
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     for (const ProcessId worker : cluster.live_workers()) {
       cluster.faults().LeaveSoon(worker);
@@ -290,8 +272,7 @@ TEST(RestartSimulationTest, LastStepIsSavedWhateverThePlanIs) {
     options.job.checkpoint_every = 0;
     options.rules = {};
     options.rules.cost = CostKind::kTime;
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
     const auto steps = static_cast<int64_t>(1 + seed % 8);
     ASSERT_TRUE(cluster.RunSteps(steps).ok());
     for (const ProcessId worker : cluster.live_workers()) {
@@ -326,12 +307,12 @@ TEST(RestartSimulationTest, FailureAfterTheLastStepDoesNotHoldTheJobUp) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DurableJob(seed);
     options.disk_time_max = absl::Milliseconds(500);
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
+    FaultScript& faults = cluster.faults();
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     const std::vector<ProcessId> workers = cluster.live_workers();
     const ProcessId shard = cluster.processes().shard_process(0);
-    for (const ProcessId worker : workers) cluster.faults().LeaveSoon(worker);
+    for (const ProcessId worker : workers) faults.LeaveSoon(worker);
     while (!KnowsThatAllHaveLeft(cluster)) {
       cluster.AdvanceBy(absl::Milliseconds(1));
     }
@@ -339,26 +320,25 @@ TEST(RestartSimulationTest, FailureAfterTheLastStepDoesNotHoldTheJobUp) {
     const ProcessId worker = workers[seed % workers.size()];
     switch (seed / 2 % kFaults) {
       case 0:
-        for (const ProcessId each : workers) cluster.faults().Crash(each);
+        for (const ProcessId each : workers) faults.Crash(each);
         break;
       case 1:
-        cluster.faults().Crash(worker);
+        faults.Crash(worker);
         break;
       case 2:
-        cluster.faults().Crash(shard);
-        cluster.faults().After(absl::Seconds(1),
-                               [&] { cluster.faults().StartShard(0); });
+        faults.Crash(shard);
+        faults.After(absl::Seconds(1), [&] { faults.StartShard(0); });
         break;
       case 3:
-        cluster.faults().BreakConnection(worker, shard);
+        faults.BreakConnection(worker, shard);
         break;
       case 4:
-        cluster.faults().BreakSession(worker);
+        faults.BreakSession(worker);
         break;
       default:
-        cluster.faults().CrashCoordinator();
+        faults.CrashCoordinator();
         cluster.AdvanceBy(absl::Seconds(1));
-        cluster.faults().RestartCoordinator();
+        faults.RestartCoordinator();
     }
     cluster.AdvanceBy(2 * options.lease + absl::Seconds(10));
     ASSERT_NE(cluster.coordinator(), nullptr);
@@ -377,21 +357,20 @@ TEST(RestartSimulationTest, ServerThatIsLostAtTheEndCostsNoModel) {
     options.shards = 2;
     options.job.backup = seed % 2 == 0;
     options.disk_time_max = absl::Milliseconds(500);
-    SimulatedCluster cluster(
-        options, WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed));
+    SimulatedCluster cluster(options, MixedWorkload(seed));
+    FaultScript& faults = cluster.faults();
     ASSERT_TRUE(cluster.RunSteps(6).ok());
     cluster.AdvanceBy(absl::Seconds(2));  // The first checkpoint is written.
     for (const ProcessId worker : cluster.live_workers()) {
-      cluster.faults().LeaveSoon(worker);
+      faults.LeaveSoon(worker);
     }
     while (!KnowsThatAllHaveLeft(cluster)) {
       cluster.AdvanceBy(absl::Milliseconds(1));
     }
     cluster.AdvanceBy(absl::Milliseconds(static_cast<int64_t>(seed * 7 % 97)));
     const int shard = static_cast<int>(seed / 2 % 2);
-    cluster.faults().Crash(cluster.processes().shard_process(shard));
-    cluster.faults().After(absl::Seconds(1),
-                           [&] { cluster.faults().StartShard(shard); });
+    faults.Crash(cluster.processes().shard_process(shard));
+    faults.After(absl::Seconds(1), [&] { faults.StartShard(shard); });
     cluster.AdvanceBy(options.lease + absl::Seconds(10));
     ASSERT_NE(cluster.coordinator(), nullptr);
     EXPECT_EQ(cluster.coordinator()->state(), JobState::kFinished);

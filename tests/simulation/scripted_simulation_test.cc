@@ -44,39 +44,27 @@ TEST(ScriptedSimulationTest, ManyFaultsInARowCostNoContribution) {
   options.has_disk = true;
   options.job.checkpoint_every = 2;
   SimulatedCluster cluster(options, SignedWorkload());
+  FaultScript& faults = cluster.faults();
 
-  cluster.faults().At(absl::Seconds(2),
-                      [&] { cluster.faults().SlowDown(kWorker1, 10); });
-  cluster.faults().At(absl::Seconds(5),
-                      [&] { cluster.faults().SlowDown(kWorker1, 1); });
-  cluster.faults().At(absl::Seconds(6), [&] {
-    cluster.faults().SetLink(kWorker0, kShard1,
-                             {.extra_delay = absl::Milliseconds(300)});
+  faults.At(absl::Seconds(2), [&] { faults.SlowDown(kWorker1, 10); });
+  faults.At(absl::Seconds(5), [&] { faults.SlowDown(kWorker1, 1); });
+  faults.At(absl::Seconds(6), [&] {
+    faults.SetLink(kWorker0, kShard1, {.extra_delay = absl::Milliseconds(300)});
   });
-  cluster.faults().At(absl::Seconds(7), [&] {
-    cluster.faults().BreakInFrame(kShard0, kWorker1, /*frames=*/2);
-  });
-  cluster.faults().At(absl::Seconds(8), [&] {
-    cluster.faults().SetLink(kWorker0, kShard1, Link());
-  });
-  cluster.faults().At(absl::Seconds(9),
-                      [&] { cluster.faults().Partition({kWorker1}); });
-  cluster.faults().At(absl::Seconds(10), [&] { cluster.faults().Heal(); });
-  cluster.faults().At(absl::Seconds(12),
-                      [&] { cluster.faults().CrashCoordinator(); });
-  cluster.faults().At(absl::Seconds(13),
-                      [&] { cluster.faults().RestartCoordinator(); });
-  cluster.faults().At(absl::Seconds(16),
-                      [&] { cluster.faults().Crash(kShard1); });
-  cluster.faults().At(absl::Seconds(17),
-                      [&] { cluster.faults().StartShard(1); });
-  cluster.faults().At(absl::Seconds(20),
-                      [&] { cluster.faults().Pause(kWorker2); });
-  cluster.faults().At(absl::Seconds(26),
-                      [&] { cluster.faults().Resume(kWorker2); });
+  faults.At(absl::Seconds(7),
+            [&] { faults.BreakInFrame(kShard0, kWorker1, /*frames=*/2); });
+  faults.At(absl::Seconds(8),
+            [&] { faults.SetLink(kWorker0, kShard1, Link()); });
+  faults.At(absl::Seconds(9), [&] { faults.Partition({kWorker1}); });
+  faults.At(absl::Seconds(10), [&] { faults.Heal(); });
+  faults.At(absl::Seconds(12), [&] { faults.CrashCoordinator(); });
+  faults.At(absl::Seconds(13), [&] { faults.RestartCoordinator(); });
+  faults.At(absl::Seconds(16), [&] { faults.Crash(kShard1); });
+  faults.At(absl::Seconds(17), [&] { faults.StartShard(1); });
+  faults.At(absl::Seconds(20), [&] { faults.Pause(kWorker2); });
+  faults.At(absl::Seconds(26), [&] { faults.Resume(kWorker2); });
 
-  const absl::Status status = cluster.RunSteps(40);
-  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(cluster.RunSteps(40), absl::OkStatus());
   EXPECT_GT(cluster.events().now(), absl::UnixEpoch() + absl::Seconds(26));
   EXPECT_EQ(cluster.job().worker_count(), 3);
   // The paused worker came back with another rank.
@@ -86,11 +74,12 @@ TEST(ScriptedSimulationTest, ManyFaultsInARowCostNoContribution) {
 
 TEST(ScriptedSimulationTest, ShortPartitionCostsNoMemberItsPlace) {
   SimulatedCluster cluster(ThreeWorkers(), SignedWorkload());
+  FaultScript& faults = cluster.faults();
   ASSERT_TRUE(cluster.RunSteps(1).ok());
   const absl::Time before = cluster.events().now();
-  cluster.faults().Partition({kWorker1, kWorker2});
-  cluster.faults().At(before - absl::UnixEpoch() + absl::Seconds(3),
-                      [&] { cluster.faults().Heal(); });
+  faults.Partition({kWorker1, kWorker2});
+  faults.At(before - absl::UnixEpoch() + absl::Seconds(3),
+            [&] { faults.Heal(); });
   ASSERT_TRUE(cluster.RunSteps(4).ok());
   EXPECT_GT(cluster.events().now(), before + absl::Seconds(3));
   EXPECT_EQ(cluster.job().epoch, 1u);
@@ -102,16 +91,16 @@ TEST(ScriptedSimulationTest,
   for (const bool breaks : {false, true}) {
     SCOPED_TRACE(breaks);
     SimulatedCluster cluster(ThreeWorkers(), SignedWorkload());
+    FaultScript& faults = cluster.faults();
     ASSERT_TRUE(cluster.RunSteps(1).ok());
-    cluster.faults().Partition({kWorker1, kWorker2});
-    if (breaks) cluster.faults().BreakAcross();
+    faults.Partition({kWorker1, kWorker2});
+    if (breaks) faults.BreakAcross();
     cluster.AdvanceBy(absl::Seconds(8));
     EXPECT_EQ(cluster.job().worker_count(), 1);
-    cluster.faults().Heal();
+    faults.Heal();
     cluster.AdvanceBy(absl::Seconds(5));
     EXPECT_EQ(cluster.job().worker_count(), 3);
-    const absl::Status status = cluster.RunSteps(12);
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(cluster.RunSteps(12), absl::OkStatus());
   }
 }
 
@@ -119,12 +108,10 @@ TEST(ScriptedSimulationTest,
 // but not for a driver that stands still.
 TEST(ScriptedSimulationTest, WorkerWithAStalledDriverCountsAsDead) {
   SimulatedCluster cluster(ThreeWorkers(), SignedWorkload());
-  cluster.faults().At(absl::Seconds(2),
-                      [&] { cluster.faults().StallDriver(kWorker1); });
-  cluster.faults().At(absl::Seconds(40),
-                      [&] { cluster.faults().Resume(kWorker1); });
-  const absl::Status status = cluster.RunSteps(60);
-  EXPECT_TRUE(status.ok()) << status;
+  FaultScript& faults = cluster.faults();
+  faults.At(absl::Seconds(2), [&] { faults.StallDriver(kWorker1); });
+  faults.At(absl::Seconds(40), [&] { faults.Resume(kWorker1); });
+  EXPECT_EQ(cluster.RunSteps(60), absl::OkStatus());
   // The worker came back with another rank.
   EXPECT_EQ(cluster.job().worker_count(), 3);
   EXPECT_EQ(cluster.job().PositionOf(1), -1);
@@ -143,8 +130,7 @@ TEST(ScriptedSimulationTest, FlappingLinkDoesNotCostTheCoordinator) {
                                        cluster.processes().shard_process(1));
     });
   }
-  const absl::Status status = cluster.RunSteps(30);
-  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(cluster.RunSteps(30), absl::OkStatus());
   EXPECT_EQ(cluster.processes().shard_process(0), kShard0);
   EXPECT_NE(cluster.processes().shard_process(1), kShard1);
 }
@@ -215,8 +201,7 @@ TEST_P(CutServerTest, FromTwoWorkersCostsTheServerItsPlace) {
   Cut(kWorker1, kShard1);
   Cut(kWorker2, kShard1);
   const absl::Time begin = cluster_.events().now();
-  const absl::Status status = cluster_.RunSteps(30);
-  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(cluster_.RunSteps(30), absl::OkStatus());
   EXPECT_LT(cluster_.events().now() - begin, 6 * lease_);
   EXPECT_NE(cluster_.processes().shard_process(1), kShard1);
   EXPECT_EQ(cluster_.job().worker_count(), 3);
@@ -233,8 +218,7 @@ TEST(ScriptedSimulationTest, FrameThatIsCutShortDoesNotCount) {
     ASSERT_TRUE(cluster.RunSteps(1).ok());
     cluster.faults().BreakInFrame(kWorker1, kShard0, frames);
     cluster.faults().BreakInFrame(kShard1, kWorker2, frames);
-    const absl::Status status = cluster.RunSteps(8);
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(cluster.RunSteps(8), absl::OkStatus());
     EXPECT_GT(cluster.job().epoch, 1u);
     EXPECT_EQ(cluster.job().worker_count(), 3);
   }
@@ -245,8 +229,7 @@ TEST(ScriptedSimulationTest, LostResultIsSentAgain) {
   SimulatedCluster cluster(options, SignedWorkload());
   ASSERT_TRUE(cluster.RunSteps(1).ok());
   cluster.faults().BreakAfterSend(kShard0, kWorker1);
-  const absl::Status status = cluster.RunSteps(4);
-  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(cluster.RunSteps(4), absl::OkStatus());
   EXPECT_GT(cluster.job().epoch, 1u);
 }
 
@@ -267,18 +250,17 @@ TEST(ScriptedSimulationTest, LostAnswerOfTheCoordinatorIsGivenAgain) {
     ASSERT_TRUE(cluster.RunSteps(2).ok());
     cluster.faults().LoseNextAnswer(kWorker1);
     cluster.faults().LeaveSoon(kWorker1);
-    const absl::Status status = cluster.RunSteps(6);
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(cluster.RunSteps(6), absl::OkStatus());
     EXPECT_EQ(cluster.job().worker_count(), 2);
   }
   {
     SimulatedCluster cluster(options, SignedWorkload());
+    FaultScript& faults = cluster.faults();
     ASSERT_TRUE(cluster.RunSteps(2).ok());
-    cluster.faults().LoseNextAnswer(kWorker0);
-    cluster.faults().LoseNextAnswer(kShard0);
-    cluster.faults().Crash(kWorker1);
-    const absl::Status status = cluster.RunSteps(6);
-    EXPECT_TRUE(status.ok()) << status;
+    faults.LoseNextAnswer(kWorker0);
+    faults.LoseNextAnswer(kShard0);
+    faults.Crash(kWorker1);
+    EXPECT_EQ(cluster.RunSteps(6), absl::OkStatus());
     EXPECT_EQ(cluster.job().worker_count(), 2);
   }
 }
@@ -341,8 +323,7 @@ TEST(ScriptedSimulationTest,
     cluster.AdvanceBy(absl::Seconds(1));
     cluster.faults().Crash(kShard1);
     cluster.faults().StartShard(1);
-    const absl::Status status = cluster.RunSteps(25);
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(cluster.RunSteps(25), absl::OkStatus());
   }
 }
 
@@ -357,23 +338,23 @@ TEST(ScriptedSimulationTest,
     SimulatedClusterOptions options = ThreeWorkers();
     options.job.backup = true;
     SimulatedCluster cluster(options, SignedWorkload());
+    FaultScript& faults = cluster.faults();
     ASSERT_TRUE(cluster.RunSteps(1).ok());
-    cluster.faults().AtNextEpoch([&] {
+    faults.AtNextEpoch([&] {
       // A server that dies meanwhile counts as dead before the worker resumes.
       const absl::Duration late = absl::Milliseconds(1800);
-      cluster.faults().BreakSession(kWorker0, late, late);
+      faults.BreakSession(kWorker0, late, late);
       const absl::Duration now = cluster.events().now() - absl::UnixEpoch();
-      cluster.faults().At(now + absl::Milliseconds(300), [&] {
+      faults.At(now + absl::Milliseconds(300), [&] {
         if (dies) {
-          cluster.faults().Crash(kShard1);
+          faults.Crash(kShard1);
         } else {
-          cluster.faults().StartWorker();
+          faults.StartWorker();
         }
       });
     });
-    cluster.faults().StartWorker();
-    const absl::Status status = cluster.RunSteps(8);
-    EXPECT_TRUE(status.ok()) << status;
+    faults.StartWorker();
+    EXPECT_EQ(cluster.RunSteps(8), absl::OkStatus());
     EXPECT_EQ(cluster.job().worker_count(), dies ? 4 : 5);
   }
 }
@@ -391,20 +372,20 @@ TEST(ScriptedSimulationTest, TornManifestIsNoCheckpoint) {
     options.disk.tears = true;
     options.job.checkpoint_every = 4;
     SimulatedCluster cluster(options, SignedWorkload());
+    FaultScript& faults = cluster.faults();
     ASSERT_TRUE(cluster.RunSteps(5).ok());
     cluster.AdvanceBy(absl::Seconds(1));
     ASSERT_EQ(cluster.disk().checkpoints_made(), 2);  // Rounds 0 and 3.
-    cluster.faults().CrashInManifest(0);
+    faults.CrashInManifest(0);
     ASSERT_TRUE(cluster.RunSteps(9).ok());
     cluster.AdvanceBy(absl::Seconds(1));
     ASSERT_EQ(cluster.coordinator(), nullptr);
     const bool is_torn = cluster.disk().storage().torn(ManifestName(7));
     torn += is_torn ? 1 : 0;
-    cluster.faults().RestartCoordinator();
-    cluster.faults().Crash(kShard1);
-    cluster.faults().StartShard(1);
-    const absl::Status status = cluster.RunSteps(12);
-    ASSERT_TRUE(status.ok()) << status;
+    faults.RestartCoordinator();
+    faults.Crash(kShard1);
+    faults.StartShard(1);
+    ASSERT_EQ(cluster.RunSteps(12), absl::OkStatus());
     if (is_torn) {
       EXPECT_EQ(cluster.job().history.base_round, 3);
     }
@@ -418,22 +399,20 @@ TEST(ScriptedSimulationTest, ServerMayDieAgainAsSoonAsItIsBack) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(seed);
     SimulatedCluster cluster(ThreeWorkersAndBackups(seed), SignedWorkload());
+    FaultScript& faults = cluster.faults();
     ASSERT_TRUE(cluster.RunSteps(2).ok());
-    cluster.faults().Crash(kShard1);
-    const ProcessId back = cluster.faults().StartShard(1);
-    cluster.faults().SetLink(back, kShard0,
-                             {.extra_delay = absl::Milliseconds(100)});
+    faults.Crash(kShard1);
+    const ProcessId back = faults.StartShard(1);
+    faults.SetLink(back, kShard0, {.extra_delay = absl::Milliseconds(100)});
     const std::function<void()> die_again = [&] {
       if (cluster.job().shard_servers[1].primary != 1) {
-        return cluster.faults().AtNextEpoch(die_again);
+        return faults.AtNextEpoch(die_again);
       }
       const absl::Duration now = cluster.events().now() - absl::UnixEpoch();
-      cluster.faults().At(now + absl::Milliseconds(150),
-                          [&] { cluster.faults().Crash(back); });
+      faults.At(now + absl::Milliseconds(150), [&] { faults.Crash(back); });
     };
-    cluster.faults().AtNextEpoch(die_again);
-    const absl::Status status = cluster.RunSteps(60);
-    ASSERT_TRUE(status.ok()) << status;
+    faults.AtNextEpoch(die_again);
+    ASSERT_EQ(cluster.RunSteps(60), absl::OkStatus());
     EXPECT_FALSE(cluster.processes().alive(back));
     EXPECT_EQ(cluster.job().history.base_round, kInitialRound);
   }
@@ -450,24 +429,23 @@ TEST(ScriptedSimulationTest, ReportOfAServerStaysTrue) {
     options.min_workers = 1;
     options.rules.forced = Scheme::kServer;
     SimulatedCluster cluster(options, SignedWorkload());
+    FaultScript& faults = cluster.faults();
     ASSERT_TRUE(cluster.RunSteps(3).ok());
-    cluster.faults().Crash(kShard1);
-    const ProcessId back = cluster.faults().StartShard(1);
-    cluster.faults().SetLink(back, kShard0,
-                             {.extra_delay = absl::Milliseconds(100)});
-    cluster.faults().AtNextEpoch([&] {
+    faults.Crash(kShard1);
+    const ProcessId back = faults.StartShard(1);
+    faults.SetLink(back, kShard0, {.extra_delay = absl::Milliseconds(100)});
+    faults.AtNextEpoch([&] {
       const absl::Duration now = cluster.events().now() - absl::UnixEpoch();
-      cluster.faults().At(now + absl::Milliseconds(10 * seed), [&, now] {
+      faults.At(now + absl::Milliseconds(10 * seed), [&, now] {
         for (const ProcessId worker : {kWorker0, kWorker1, kWorker2}) {
-          cluster.faults().Pause(worker);  // Longer than the lease.
-          cluster.faults().At(now + absl::Seconds(8),
-                              [&, worker] { cluster.faults().Resume(worker); });
+          faults.Pause(worker);  // Longer than the lease.
+          faults.At(now + absl::Seconds(8),
+                    [&, worker] { faults.Resume(worker); });
         }
-        cluster.faults().StartWorker();
+        faults.StartWorker();
       });
     });
-    const absl::Status status = cluster.RunSteps(20);
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(cluster.RunSteps(20), absl::OkStatus());
   }
 }
 

@@ -135,6 +135,10 @@ Workload WithDenseGradients(Workload workload, uint64_t seed) {
   return workload;
 }
 
+Workload MixedWorkload(uint64_t seed) {
+  return WithDenseGradients(RandomWorkload(MixedLayers(), seed), seed);
+}
+
 Workload WithLearntRows(Workload workload, uint64_t seed) {
   if (seed % 4 != 2 || workload.factors == nullptr) return workload;
   workload.reports = [seed, layers = workload.layers](int rank, int64_t step) {

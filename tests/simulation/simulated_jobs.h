@@ -23,6 +23,9 @@ Workload RandomWorkload(std::vector<LayerSpec> layers, uint64_t seed);
 // layer in place of its factors. In two of three seeds they never do.
 Workload WithDenseGradients(Workload workload, uint64_t seed);
 
+// Returns a RandomWorkload of MixedLayers with dense gradients.
+Workload MixedWorkload(uint64_t seed);
+
 // Returns the workload, in which workers join without their rows and report
 // them (Workload::reports), mostly in their first step. Some layers lose their
 // factors later. In three of four seeds the workload stays as it is.

@@ -95,8 +95,7 @@ TEST(SparseRoundsTest, SentAndHeldBackGradientsAreAllThatWereProduced) {
     SimulatedCluster cluster(options, workload);
     cluster.set_patience(absl::Seconds(20));
     RandomFaults faults(seed, HarmlessFaults(), &cluster);
-    const absl::Status status = cluster.RunSteps(kSteps);
-    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(cluster.RunSteps(kSteps), absl::OkStatus());
     // A worker that counted as dead and joined again has lost its residual.
     if (cluster.job().workers != FirstWorkers(options.workers)) continue;
     held[options.rules.forced.value()] += ExpectNothingLost(cluster, workload);
@@ -165,11 +164,12 @@ TEST(SparseRoundsTest, ReplicasAreEqualAfterAllWorkersAreReplaced) {
     options.max_workers = options.workers + 2;
     if (random.Chance(0.7)) options.rules.forced = Scheme::kServer;
     SimulatedCluster cluster(options, RandomWorkload(MixedLayers(), seed));
+    FaultScript& faults = cluster.faults();
     cluster.set_patience(absl::Seconds(20));
     ASSERT_TRUE(cluster.RunSteps(1 + random.Below(3)).ok());
     cluster.AdvanceBy(absl::Microseconds(random.Below(60000)));
     const std::vector<ProcessId> older = cluster.live_workers();
-    for (int i = 0; i < 2; ++i) cluster.faults().StartWorker();
+    for (int i = 0; i < 2; ++i) faults.StartWorker();
     // The older workers leave or die before the new ones are admitted, or
     // after.
     if (random.Chance(0.5)) {
@@ -177,9 +177,9 @@ TEST(SparseRoundsTest, ReplicasAreEqualAfterAllWorkersAreReplaced) {
     }
     for (const ProcessId process : older) {
       if (random.Chance(0.3)) {
-        cluster.faults().LeaveSoon(process);
+        faults.LeaveSoon(process);
       } else {
-        cluster.faults().Crash(process);
+        faults.Crash(process);
       }
     }
     const absl::Status status = cluster.RunSteps(kSteps);
