@@ -2,6 +2,8 @@
 // on the loopback interface.
 
 #include <arpa/inet.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,21 +27,27 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/checkpoint/manifest.h"
+#include "common/protocol/job_status.h"
 #include "common/rpc/admin_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/report/job_health.h"
+#include "tests/testing/held_port.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/mutation.h"
+#include "tests/testing/tcp_relay.h"
 #include "tests/testing/toy_worker.h"
 
 namespace nereus {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -174,7 +182,7 @@ TEST(ClusterTest, JobGoesOnWithoutADeadWorkerAndWithItsSuccessor) {
     EXPECT_EQ(worker.client()->traits().rank, 3);
     return worker.client()->Leave();
   });
-  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_THAT(results, Each(absl::OkStatus()));
   // The closed connection reveals the death, long before the lease ends.
   EXPECT_LT(absl::Now() - start, absl::Minutes(30));
 }
@@ -211,7 +219,7 @@ TEST(ClusterTest, WorkerJoinsWhileTheJobGoesBackToACheckpoint) {
     NEREUS_TRY(worker.Step(1));
     return worker.client()->Leave();
   });
-  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_THAT(results, Each(absl::OkStatus()));
   EXPECT_EQ(first.parameters(), second.parameters());
 }
 
@@ -231,7 +239,7 @@ TEST(ClusterTest, PushAfterTheJobWentBackIsOutOfRange) {
     NEREUS_TRY(workers[i].Connect(cluster.client_options()));
     return workers[i].Step(0);
   });
-  for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
+  ASSERT_THAT(results, Each(absl::OkStatus()));
   HostClient& client = *workers[0].client();
   ASSERT_TRUE(*client.factor_rows(1) > 0);
   ASSERT_TRUE(cluster.AwaitStatus(
@@ -301,7 +309,7 @@ std::vector<std::vector<float>> TrainTenSteps(
     }
     return worker.client()->Leave();
   });
-  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_THAT(results, Each(absl::OkStatus()));
   EXPECT_EQ(cluster.server(0).AwaitEnd(), absl::OkStatus());
   EXPECT_EQ(first.parameters(), second.parameters());
   return first.parameters();
@@ -365,94 +373,103 @@ ClientOptions Named(const LocalCluster& cluster, int index) {
   return options;
 }
 
-TEST(ClusterTest, NanEndsTheJobForAllAndNamesItsWorker) {
-  const std::pair<Scheme, WireType> kRoutes[] = {
-      {Scheme::kServer, WireType::kFloat32},
-      {Scheme::kServer, WireType::kBfloat16},
-      {Scheme::kRing, WireType::kFloat32},
-      {Scheme::kRing, WireType::kFloat16}};
-  for (const auto& [scheme, wire] : kRoutes) {
-    ServerOptions options = Job(2, 1);
-    options.spec.rules.forced = scheme;
-    options.spec.rules.wire = wire;
-    LocalCluster cluster(options);
-    const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
-      ToyWorker worker(SmallModel());
-      NEREUS_TRY(worker.Connect(Named(cluster, index)));
-      NEREUS_TRY(worker.Step(0));
-      if (index == 1) worker.Poison(0, 1);
-      return worker.Step(1);
-    });
-    for (const absl::Status& result : results) {
-      EXPECT_EQ(result.code(), absl::StatusCode::kAborted);
-      EXPECT_THAT(std::string(result.message()),
-                  HasSubstr("worker w1: layer conv, step 1: the gradient has "
-                            "nan at element 209997 of 210000"));
+// A value that is or becomes infinite, or a NaN, in step 1. Each gradient of a
+// sum that overflows is finite: such a job once ended with a model of NaNs and
+// without an error. A large gradient makes the second moment of its parameter
+// infinite, and then the parameter never changes again. Row 61 and column 125
+// of a gradient of 64 x 128 are the product of two factors.
+struct Unfit {
+  const char* name;
+  Scheme scheme;
+  int layer;
+  float value;
+  std::set<int> workers;  // Workers that push the value.
+  const char* says;
+  UpdateRule rule = UpdateRule::kSgd;
+  OptimizerPlace place = OptimizerPlace::kServer;
+  WireType wire = WireType::kFloat32;
+};
+
+class UnfitValueTest : public testing::TestWithParam<Unfit> {};
+
+TEST_P(UnfitValueTest, EndsTheJobForAllWithItsPlace) {
+  ServerOptions options = Job(2, 1);
+  options.spec.rules.forced = GetParam().scheme;
+  options.spec.rules.wire = GetParam().wire;
+  options.spec.options.optimizer.rule = GetParam().rule;
+  options.spec.options.optimizer_place = GetParam().place;
+  LocalCluster cluster(options);
+  const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
+    ToyWorker worker(SmallModel());
+    NEREUS_TRY(worker.Connect(Named(cluster, index)));
+    if (GetParam().workers.contains(index)) {
+      worker.Poison(GetParam().layer, 1, GetParam().value);
     }
+    NEREUS_TRY(worker.Step(0));
+    NEREUS_TRY(worker.Step(1));
+    return worker.Step(2);
+  });
+  for (const absl::Status& result : results) {
+    EXPECT_EQ(result.code(), absl::StatusCode::kAborted) << result;
+    EXPECT_THAT(std::string(result.message()), HasSubstr(GetParam().says));
   }
 }
 
-// Runs a job for each scheme. The workers of `poisoned` push `value` in `layer`
-// in step 1. Expects that the job ends for all workers with a reason that
-// contains `reason`.
-void ExpectValueEndsTheJob(const std::vector<Scheme>& schemes, UpdateRule rule,
-                           int layer, float value,
-                           const std::set<int>& poisoned,
-                           const std::string& reason,
-                           OptimizerPlace place = OptimizerPlace::kServer) {
-  for (const Scheme scheme : schemes) {
-    ServerOptions options = Job(2, 1);
-    options.spec.rules.forced = scheme;
-    options.spec.options.optimizer.rule = rule;
-    options.spec.options.optimizer_place = place;
-    LocalCluster cluster(options);
-    const auto results = cluster.RunWorkers(2, [&](int index) -> absl::Status {
-      ToyWorker worker(SmallModel());
-      NEREUS_TRY(worker.Connect(Named(cluster, index)));
-      if (poisoned.contains(index)) worker.Poison(layer, 1, value);
-      NEREUS_TRY(worker.Step(0));
-      NEREUS_TRY(worker.Step(1));
-      return worker.Step(2);
-    });
-    for (const absl::Status& result : results) {
-      EXPECT_EQ(result.code(), absl::StatusCode::kAborted) << result;
-      EXPECT_THAT(std::string(result.message()), HasSubstr(reason));
-    }
-  }
-}
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr char kNanOfW1[] =
+    "worker w1: layer conv, step 1: the gradient has nan at element 209997 of "
+    "210000";
+constexpr char kSum[] =
+    "layer conv, step 1: the gradient has 3e+38 at element 209997 of 210000";
+constexpr char kUpdate[] =
+    "layer conv, step 1: the update by the mean gradient of all workers has "
+    "inf at element 209997 of 210000";
 
-// Each gradient is finite, and their sum is not. The job once ended with a
-// model of NaNs and without an error.
-TEST(ClusterTest, FiniteGradientsWhoseSumOverflowsEndTheJob) {
-  ExpectValueEndsTheJob({Scheme::kServer, Scheme::kRing}, UpdateRule::kSgd,
-                        /*layer=*/0, 3e38f, /*poisoned=*/{0, 1},
-                        "layer conv, step 1: the gradient has 3e+38 at element "
-                        "209997 of 210000");
-}
+const Unfit kUnfit[] = {
+    {"Nan", Scheme::kServer, 0, kNan, {1}, kNanOfW1},
+    {"NanOnARing", Scheme::kRing, 0, kNan, {1}, kNanOfW1},
+    {"NanInBfloat16",
+     Scheme::kServer,
+     0,
+     kNan,
+     {1},
+     kNanOfW1,
+     UpdateRule::kSgd,
+     OptimizerPlace::kServer,
+     WireType::kBfloat16},
+    {"NanOnARingInFloat16",
+     Scheme::kRing,
+     0,
+     kNan,
+     {1},
+     kNanOfW1,
+     UpdateRule::kSgd,
+     OptimizerPlace::kServer,
+     WireType::kFloat16},
+    {"Sum", Scheme::kServer, 0, 3e38f, {0, 1}, kSum},
+    {"SumOnARing", Scheme::kRing, 0, 3e38f, {0, 1}, kSum},
+    {"Update", Scheme::kServer, 0, 1e22f, {1}, kUpdate, UpdateRule::kAdam},
+    {"UpdateOnARing", Scheme::kRing, 0, 1e22f, {1}, kUpdate, UpdateRule::kAdam},
+    {"Product",
+     Scheme::kFactor,
+     1,
+     1e22f,
+     {1},
+     "layer fc, step 1: the mean gradient of all workers has inf at element "
+     "7933 of 8256",
+     UpdateRule::kSgd,
+     OptimizerPlace::kWorker},
+    {"UpdateByAProduct",
+     Scheme::kFactor,
+     1,
+     1e22f,
+     {1},
+     "layer fc, step 1: the update by the mean gradient of all workers has "
+     "-inf at element 7933 of 8256"},
+};
 
-// A large gradient makes the second moment of its parameter infinite. The
-// parameter then never changes again.
-TEST(ClusterTest, UpdateThatOverflowsEndsTheJob) {
-  ExpectValueEndsTheJob({Scheme::kServer, Scheme::kRing}, UpdateRule::kAdam,
-                        /*layer=*/0, 1e22f, /*poisoned=*/{1},
-                        "layer conv, step 1: the update by the mean gradient "
-                        "of all workers has inf at element 209997 of 210000");
-}
-
-// Row 61 and column 125 of the gradient, 64 x 128, are the product of the two
-// values.
-TEST(ClusterTest, ProductOfFactorsThatOverflowsEndsTheJob) {
-  for (const auto& [place, what] :
-       {std::pair{OptimizerPlace::kWorker, "mean gradient of all workers has "},
-        {OptimizerPlace::kServer,
-         "update by the mean gradient of all workers has -"}}) {
-    ExpectValueEndsTheJob({Scheme::kFactor}, UpdateRule::kSgd, /*layer=*/1,
-                          1e22f, /*poisoned=*/{1},
-                          absl::StrCat("layer fc, step 1: the ", what,
-                                       "inf at element 7933 of 8256"),
-                          place);
-  }
-}
+INSTANTIATE_TEST_SUITE_P(All, UnfitValueTest, testing::ValuesIn(kUnfit),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(ClusterTest, DifferentReplicaEndsTheJobAndNamesTheLayer) {
   ServerOptions options = Job(2, 1);
@@ -569,7 +586,7 @@ TEST_P(SkipTest, NanMakesAllWorkersSkipTheStep) {
     }
     return worker.client()->Leave();
   });
-  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_THAT(results, Each(absl::OkStatus()));
   ASSERT_EQ(replicas.size(), 3u);
   EXPECT_EQ(replicas[0], replicas[1]);
   EXPECT_EQ(replicas[0], replicas[2]);
@@ -609,7 +626,7 @@ TEST(ClusterTest, StatusNamesTheWorkerThatARoundWaitsFor) {
     NEREUS_TRY(worker.Step(0));
     return worker.client()->Leave();
   });
-  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_THAT(results, Each(absl::OkStatus()));
 }
 
 TEST(ClusterTest, StatusShowsTheMembers) {
@@ -752,7 +769,7 @@ std::vector<std::vector<float>> TrainDeterministically(
     NEREUS_TRY(workers[i].Step(kSteps - 1));
     return workers[i].client()->Leave();
   });
-  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_THAT(results, Each(absl::OkStatus()));
   EXPECT_TRUE(workers[0].parameters() == workers[1].parameters());
   return workers[0].parameters();
 }
@@ -764,6 +781,140 @@ TEST(ClusterTest, RandomBytesToAllPortsChangeNothing) {
   const auto noisy =
       TrainDeterministically([&] { return noise.passes() >= 15; });
   EXPECT_TRUE(quiet == noisy);
+}
+
+// Connections that let nothing through.
+
+constexpr absl::Duration kLease = absl::Seconds(3);
+
+// True if an event says that a connection was lost because of its silence.
+bool SaysThatNothingArrived(const JobStatus& status) {
+  for (const JobStatus::Event& event : status.events) {
+    if (event.text.find("lost its connection") != std::string::npos &&
+        event.text.find("nothing has arrived for ") != std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Members reach the server's two ports through a relay each. Heartbeats go on
+// when that of the data port swallows.
+TEST(SilentLinkTest, ConnectionThatLetsNothingThroughIsMadeAnew) {
+  const HeldPort control;
+  const HeldPort data;
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = 2;
+  options.spec.min_workers = 1;
+  options.spec.lease_seconds = absl::ToDoubleSeconds(kLease);
+  options.shared_memory = false;
+  options.address.host = "127.0.0.2";
+  options.address.listen = "127.0.0.1";
+  options.address.control_port = control.port();
+  options.address.data_port = data.port();
+  const TcpRelay messages("127.0.0.2", control.port(), control.port());
+  TcpRelay relay("127.0.0.2", data.port(), data.port());
+  LocalCluster cluster(options);
+  std::atomic<bool> stops = false;
+  const auto results = cluster.RunWorkers(3, [&](int i) -> absl::Status {
+    if (i == 2) {
+      EXPECT_TRUE(cluster.AwaitStatus(
+          [](const JobStatus& status) { return status.steps.begun > 2; }));
+      relay.SwallowOldest();
+      const absl::Time from = SteadyNow();
+      EXPECT_TRUE(cluster.AwaitStatus(SaysThatNothingArrived));
+      EXPECT_LT(SteadyNow() - from, 2 * kLease);
+      // The two make another connection, and training goes on.
+      EXPECT_TRUE(cluster.AwaitStatus([](const JobStatus& status) {
+        return status.epoch == 2 && status.steps.since_begun < absl::Seconds(1);
+      }));
+      EXPECT_TRUE(cluster.AwaitStatus([](const JobStatus& status) {
+        return status.members.size() == 3 && status.counts.workers_lost == 0;
+      }));
+      stops = true;
+      return absl::OkStatus();
+    }
+    ToyWorker worker(SmallModel());
+    NEREUS_TRY(worker.Connect(cluster.client_options_on(i)));
+    while (!stops) NEREUS_TRY(StatusOf(worker.NextStep()));
+    return worker.client()->Leave();
+  });
+  EXPECT_THAT(results, Each(absl::OkStatus()));
+}
+
+// Answers to health checks.
+
+// Asks as a kubelet does: grpc.health.v1.Health/Check of the service
+// "readiness". The messages have one field each, so they are written by hand:
+// HealthCheckRequest{service = 1}, HealthCheckResponse{status = 1}.
+bool IsReady(const Server& server) {
+  const auto channel =
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", server.control_port()),
+                          grpc::InsecureChannelCredentials());
+  const std::string service = "readiness";
+  const std::string bytes = absl::StrCat(
+      "\x0a", std::string(1, static_cast<char>(service.size())), service);
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareUnaryCall(
+      &context, "/grpc.health.v1.Health/Check", request, &queue);
+  call->StartCall();
+  grpc::ByteBuffer reply;
+  grpc::Status status;
+  call->Finish(&reply, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  std::vector<grpc::Slice> slices;
+  if (!reply.Dump(&slices).ok() || slices.empty()) return false;
+  constexpr char kServing[] = "\x08\x01";
+  return std::string(slices[0].begin(), slices[0].end()) == kServing;
+}
+
+bool AwaitReady(const Server& server, bool ready) {
+  const absl::Time limit = absl::Now() + LocalCluster::kPatience;
+  while (IsReady(server) != ready) {
+    if (absl::Now() > limit) return false;
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  return true;
+}
+
+// A supervisor ends one server at a time, and the next one only when all are
+// ready: without this, a job would lose both servers that have a shard.
+TEST(ReadinessTest, ServerIsReadyWhileItsShardsHaveBackups) {
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = 1;
+  options.spec.shards = 2;
+  options.spec.options.backup = true;
+  LocalCluster cluster(options);
+  EXPECT_FALSE(IsReady(cluster.server(0)));
+  std::vector<float> parameters(4096, 1.0f);
+  LayerSpec layer;
+  layer.name = "v";
+  layer.kind = LayerKind::kVector;
+  layer.m = 1;
+  layer.n = layer.parameters = 4096;
+  layer.rows = 1;
+  auto client = Client::Connect(cluster.client_options(),
+                                {{layer, absl::MakeSpan(parameters)}});
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_TRUE(AwaitReady(cluster.server(0), true));
+  EXPECT_TRUE(AwaitReady(cluster.server(1), true));
+  cluster.server(1).Leave();
+  std::thread leaver([&] { EXPECT_TRUE(cluster.server(1).AwaitEnd().ok()); });
+  EXPECT_TRUE(AwaitReady(cluster.server(1), false));
+  // Server 0 now serves both shards, without a backup.
+  EXPECT_TRUE(AwaitReady(cluster.server(0), false));
+  leaver.join();
+  EXPECT_TRUE(cluster.server(1).has_left_early());
+  cluster.Replace(1);
+  EXPECT_TRUE(AwaitReady(cluster.server(0), true));
+  EXPECT_TRUE(AwaitReady(cluster.server(1), true));
 }
 
 }  // namespace

@@ -1,17 +1,28 @@
-// nereusctl trace and nereusctl explain, with real processes.
+// nereusctl trace and nereusctl explain, with real processes; and traces of a
+// job whose members come and go, with the threads of all processes in this
+// process, for ThreadSanitizer.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdint>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/base/status.h"
+#include "common/rpc/admin_client.h"
+#include "tests/testing/local_cluster.h"
 #include "tests/testing/script_run.h"
+#include "tests/testing/toy_worker.h"
 
 namespace nereus {
 namespace {
 
 using testing::AllOf;
+using testing::Each;
 using testing::HasSubstr;
 
 // A job of two servers and four workers. The clock of worker d is 1,000 s ahead
@@ -126,6 +137,68 @@ done
   EXPECT_THAT(output(), HasSubstr("late: 1\n"));
   EXPECT_THAT(output(), HasSubstr("the job is being traced already"));
   EXPECT_THAT(output(), HasSubstr("were not done within --timeout=1 s"));
+}
+
+constexpr int kTraces = 3;  // Traces that must be made.
+constexpr int64_t kStepsOfGuest = 8;
+
+// Joins the job, does some steps, and leaves early or dies, perhaps while it
+// sends its spans.
+absl::Status VisitJob(const LocalCluster& cluster, int visit) {
+  ToyWorker worker(SmallModel());
+  NEREUS_TRY(worker.Connect(cluster.client_options()));
+  for (int64_t i = 0; i < kStepsOfGuest; ++i) {
+    NEREUS_TRY(worker.NextStep().status());
+  }
+  if (visit % 2 == 0) return worker.client()->LeaveEarly();
+  worker.Die();
+  return absl::OkStatus();
+}
+
+TEST(TraceThreadsTest, MembersComeAndGoWhileTheJobIsTraced) {
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = 2;
+  options.spec.max_workers = 3;
+  options.spec.shards = 2;
+  LocalCluster cluster(options);
+  std::atomic<bool> traced{false};
+  std::atomic<bool> done{false};  // The guests have gone, too.
+
+  std::thread guests([&] {
+    EXPECT_TRUE(cluster.AwaitStatus(
+        [](const JobStatus& status) { return status.steps.begun > 5; }));
+    for (int visit = 0; !traced; ++visit) {
+      const absl::Status visited = VisitJob(cluster, visit);
+      // The place of a dead worker is free only when it counts as dead.
+      const bool is_full = absl::IsResourceExhausted(visited);
+      EXPECT_TRUE(visited.ok() || is_full) << visited;
+      if (is_full) absl::SleepFor(absl::Milliseconds(100));
+    }
+    done = true;
+  });
+  std::thread operators([&] {
+    int made = 0;
+    const absl::Time deadline = absl::Now() + LocalCluster::kPatience;
+    while (made < kTraces && absl::Now() < deadline) {
+      const auto trace =
+          FetchTrace(cluster.coordinator_address(), {.steps = 3},
+                     absl::Seconds(5), [](const JobTrace&, int64_t) {});
+      if (!trace.ok()) continue;  // A member has gone.
+      ++made;
+      EXPECT_GE(trace->members.size(), 4u);
+    }
+    EXPECT_EQ(made, kTraces);
+    traced = true;
+  });
+  const auto results = cluster.RunWorkers(2, [&](int) -> absl::Status {
+    ToyWorker worker(SmallModel());
+    NEREUS_TRY(worker.Connect(cluster.client_options()));
+    while (!done) NEREUS_TRY(worker.NextStep().status());
+    return worker.client()->Leave();
+  });
+  EXPECT_THAT(results, Each(absl::OkStatus()));
+  operators.join();
+  guests.join();
 }
 
 }  // namespace
