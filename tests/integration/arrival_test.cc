@@ -22,6 +22,7 @@
 namespace nereus {
 namespace {
 
+using testing::Each;
 using testing::HasSubstr;
 
 constexpr int64_t kElements = 3 << 20;  // 12 MiB.
@@ -126,34 +127,28 @@ class ArrivalTest : public testing::TestWithParam<ArrivalCase> {
                                 std::numeric_limits<float>::quiet_NaN());
     const LayerSpec layer = {
         "big", LayerKind::kConvolution, 1, kElements, kElements, 1};
-    auto client = HostClient::Connect({.client = options},
-                                      {{{layer, absl::MakeSpan(parameters)}}});
-    if (!client.ok()) return client.status();
+    const auto client = NEREUS_TRY(HostClient::Connect(
+        {.client = options}, {{{layer, absl::MakeSpan(parameters)}}}));
     // The kernel accepts few bytes from a new connection, so two steps warm it
     // up.
     for (int i = 0; i < 2; ++i) {
       std::vector<float> zeros(kElements);
-      const auto warm_up = (*client)->BeginStep();
-      if (!warm_up.ok()) return warm_up.status();
-      absl::Status done =
-          (*client)->Push(0, warm_up->step, absl::MakeSpan(zeros));
-      if (done.ok()) done = (*client)->Wait(0, warm_up->step);
-      if (!done.ok()) return done;
+      const StepInfo warm_up = NEREUS_TRY(client->BeginStep());
+      NEREUS_TRY(client->Push(0, warm_up.step, absl::MakeSpan(zeros)));
+      NEREUS_TRY(client->Wait(0, warm_up.step));
     }
-    const auto step = (*client)->BeginStep();
-    if (!step.ok()) return step.status();
-    const int64_t sent = BytesSent(**client);
+    const StepInfo step = NEREUS_TRY(client->BeginStep());
+    const int64_t sent = BytesSent(*client);
     const auto writer = std::make_shared<Writer>();
-    writer->Start(gradient, static_cast<float>((*client)->traits().rank + 1),
-                  [&] { return may_go_on(**client, sent); });
-    absl::Status status = (*client)->PushArriving(
-        0, step->step, absl::MakeSpan(gradient), writer);
-    if (status.ok()) status = (*client)->Wait(0, step->step);
-    if (!status.ok()) return status;
+    writer->Start(gradient, static_cast<float>(client->traits().rank + 1),
+                  [&] { return may_go_on(*client, sent); });
+    NEREUS_TRY(
+        client->PushArriving(0, step.step, absl::MakeSpan(gradient), writer));
+    NEREUS_TRY(client->Wait(0, step.step));
     for (const float value : gradient) {
       if (value != 1.5f) return InternalError("a wrong mean");
     }
-    return (*client)->Leave();
+    return client->Leave();
   }
 
   LocalCluster cluster_;
@@ -178,7 +173,7 @@ TEST_P(ArrivalTest, ArrivedPartLeavesBeforeTheRestArrives) {
       return absl::OkStatus();
     });
   });
-  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_THAT(results, Each(absl::OkStatus()));
 }
 
 TEST_P(ArrivalTest, FailedArrivalEndsTheJobWithTheReason) {

@@ -58,8 +58,8 @@ TEST(BenchmarksTest, TransportBenchmarkReportsBothDirections) {
 TEST(BenchmarksTest, RecoveryBenchmarkTimesEachCase) {
   // The lease is so long that no live process counts as dead on a busy machine.
   ProgramRun run({"tests/benchmarks/recovery_benchmark.py", "--workers=3",
-                  "--parameters=20000", "--repeats=1", "--lease=4",
-                  "--stop-seconds=6", "--json"});
+                  "--parameters=20000", "--repeats=1", "--lease=5",
+                  "--stop-seconds=7", "--json"});
   ASSERT_EQ(run.Finish(), 0) << run.error() << run.output();
   std::vector<std::string> cases;
   for (const auto line :

@@ -257,60 +257,57 @@ TEST(CApiLibraryTest, EachFunctionRefusesAClientThatIsNone) {
   }
 }
 
+// Change of what a worker passes to nereus_client_connect, and its error.
+struct WrongField {
+  void (*change)(CWorker&);
+  const char* says;
+};
+
+const WrongField kWrongFields[] = {
+    {[](CWorker& w) { w.options.size = 8; }, "options.size is 8"},
+    {[](CWorker& w) { w.layers[0].size += 4; },
+     "layers[0].size is 84, must be a multiple of 8"},
+    {[](CWorker& w) { w.options.optimizer = 3; }, "options.optimizer is 3"},
+    {[](CWorker& w) { w.options.memory = -1; }, "options.memory is -1"},
+    {[](CWorker& w) { w.options.scales_loss = 2; }, "options.scales_loss is 2"},
+    {[](CWorker& w) { w.options.without_state = 2; },
+     "options.without_state is 2"},
+    {[](CWorker& w) { w.options.rank = 1; },
+     "options.rank is 1, and options.has_rank is 0"},
+    {[](CWorker& w) {
+       w.options.has_rank = 1;
+       w.options.rank = -1;
+     },
+     "rank is -1"},
+    {[](CWorker& w) { w.options.device = 1; }, "NEREUS_MEMORY_CUDA"},
+    {[](CWorker& w) { w.options.settings_count = 1; },
+     "options.settings is NULL"},
+    {[](CWorker& w) { w.options.coordinator_address = nullptr; },
+     "coordinator_address"},
+    {[](CWorker& w) { w.options.round_timeout_ms = -5; }, "round_timeout"},
+    {[](CWorker& w) { w.layers.clear(); }, "layer"},
+    {[](CWorker& w) { w.layers[1].size = 88; }, "layers[1].size is 88"},
+    {[](CWorker& w) { w.layers[1].name = nullptr; }, "layers[1].name is NULL"},
+    {[](CWorker& w) { w.layers[1].kind = 9; }, "layers[1].kind is 9"},
+    {[](CWorker& w) { w.layers[1].parameters_count = -1; }, "scale"},
+    {[](CWorker& w) { w.layers[1].parameters = nullptr; },
+     "layers[1].parameters is NULL"},
+    {[](CWorker& w) { w.layers[1].state_arrays = 1; },
+     "layers[1].state is NULL"},
+    {[](CWorker& w) { w.layers[1].state_arrays = 99; },
+     "layers[1].state_arrays is 99"},
+};
+
 TEST(CApiLibraryTest, EachWrongFieldOfConnectIsNamed) {
   const LocalCluster cluster(Workers(1));
-  const auto refused = [&](auto change) {
+  for (const auto& [change, says] : kWrongFields) {
     CWorker worker(cluster);
     worker.client = reinterpret_cast<nereus_client*>(uintptr_t{7});
     change(worker);
     EXPECT_EQ(worker.Connect(), NEREUS_INVALID_ARGUMENT);
     EXPECT_EQ(worker.client, nullptr);
-    return LastError();
-  };
-  EXPECT_THAT(refused([](CWorker& w) { w.options.size = 8; }),
-              HasSubstr("options.size is 8"));
-  EXPECT_THAT(refused([](CWorker& w) { w.layers[0].size += 4; }),
-              HasSubstr("layers[0].size is 84, must be a multiple of 8"));
-  EXPECT_THAT(refused([](CWorker& w) { w.options.optimizer = 3; }),
-              HasSubstr("options.optimizer is 3"));
-  EXPECT_THAT(refused([](CWorker& w) { w.options.memory = -1; }),
-              HasSubstr("options.memory is -1"));
-  EXPECT_THAT(refused([](CWorker& w) { w.options.scales_loss = 2; }),
-              HasSubstr("options.scales_loss is 2"));
-  EXPECT_THAT(refused([](CWorker& w) { w.options.without_state = 2; }),
-              HasSubstr("options.without_state is 2"));
-  EXPECT_THAT(refused([](CWorker& w) { w.options.rank = 1; }),
-              HasSubstr("options.rank is 1, and options.has_rank is 0"));
-  EXPECT_THAT(refused([](CWorker& w) {
-                w.options.has_rank = 1;
-                w.options.rank = -1;
-              }),
-              HasSubstr("rank is -1"));
-  EXPECT_THAT(refused([](CWorker& w) { w.options.device = 1; }),
-              HasSubstr("NEREUS_MEMORY_CUDA"));
-  EXPECT_THAT(refused([](CWorker& w) { w.options.settings_count = 1; }),
-              HasSubstr("options.settings is NULL"));
-  EXPECT_THAT(
-      refused([](CWorker& w) { w.options.coordinator_address = nullptr; }),
-      HasSubstr("coordinator_address"));
-  EXPECT_THAT(refused([](CWorker& w) { w.options.round_timeout_ms = -5; }),
-              HasSubstr("round_timeout"));
-  EXPECT_THAT(refused([](CWorker& w) { w.layers.clear(); }),
-              HasSubstr("layer"));
-  EXPECT_THAT(refused([](CWorker& w) { w.layers[1].size = 88; }),
-              HasSubstr("layers[1].size is 88"));
-  EXPECT_THAT(refused([](CWorker& w) { w.layers[1].name = nullptr; }),
-              HasSubstr("layers[1].name is NULL"));
-  EXPECT_THAT(refused([](CWorker& w) { w.layers[1].kind = 9; }),
-              HasSubstr("layers[1].kind is 9"));
-  EXPECT_THAT(refused([](CWorker& w) { w.layers[1].parameters_count = -1; }),
-              HasSubstr("scale"));
-  EXPECT_THAT(refused([](CWorker& w) { w.layers[1].parameters = nullptr; }),
-              HasSubstr("layers[1].parameters is NULL"));
-  EXPECT_THAT(refused([](CWorker& w) { w.layers[1].state_arrays = 1; }),
-              HasSubstr("layers[1].state is NULL"));
-  EXPECT_THAT(refused([](CWorker& w) { w.layers[1].state_arrays = 99; }),
-              HasSubstr("layers[1].state_arrays is 99"));
+    EXPECT_THAT(LastError(), HasSubstr(says));
+  }
 
   CWorker worker(cluster);
   EXPECT_EQ(nereus_client_connect(&worker.options, worker.layers.data(), 2,

@@ -23,6 +23,7 @@
 namespace nereus {
 namespace {
 
+using testing::Each;
 using testing::HasSubstr;
 
 // Worker with a layer of 1,000 values.
@@ -76,8 +77,7 @@ class RunningJob {
   void End() {
     last_step_ = step_ + 20;
     runner_.join();
-    for (const absl::Status& status : statuses_)
-      EXPECT_TRUE(status.ok()) << status;
+    EXPECT_THAT(statuses_, Each(absl::OkStatus()));
   }
 
   LocalCluster& cluster() { return cluster_; }

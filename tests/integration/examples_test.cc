@@ -122,15 +122,6 @@ run "--checkpoint-dir=$dir/ck --restore=latest" 23
             output().substr(second, output().find('\n', second) - second));
 }
 
-TEST_F(ExamplesTest, OwnOptimizerIsRefusedIfServersUpdate) {
-  EXPECT_EQ(RunScript("start_server --servers=1 --workers=1 "
-                      "--optimizer=server\n"
-                      "NEREUS_COORDINATOR=$control $examples/own_optimizer 3"),
-            1)
-      << output();
-  EXPECT_THAT(output(), HasSubstr("--optimizer=worker"));
-}
-
 TEST_F(ExamplesTest, LoopWithoutOptimizerIsRefusedIfWorkersUpdate) {
   EXPECT_EQ(RunScript("start_server --servers=1 --workers=1 "
                       "--optimizer=worker\n"

@@ -11,12 +11,15 @@
 
 #include "absl/time/clock.h"
 #include "common/base/status.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
 
 namespace nereus {
 namespace {
+
+using testing::Each;
 
 constexpr int64_t kNoStep = std::numeric_limits<int64_t>::max();
 constexpr int64_t kStepsTogether = 200;
@@ -75,7 +78,7 @@ TEST_P(PlanSwitchTest, JoiningWorkersChangeTheRoutesOfLayers) {
     }
     return worker.client()->Leave();
   });
-  for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
+  ASSERT_THAT(results, Each(absl::OkStatus()));
   for (const ToyWorker& worker : workers) {
     EXPECT_EQ(worker.last_scheme(1), "server");
     EXPECT_EQ(worker.parameters(), workers[0].parameters());

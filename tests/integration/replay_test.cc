@@ -20,6 +20,9 @@
 namespace nereus {
 namespace {
 
+using testing::Each;
+using testing::HasSubstr;
+
 ReplayOptions Options(int64_t steps) {
   ReplayOptions options;
   options.layers = SmallModel();
@@ -65,7 +68,7 @@ TEST_P(ReplayTest, ReplayDoesAllStepsInNoLessThanTheirTime) {
     EXPECT_GE(sum, 11 * absl::Milliseconds(9) - absl::Milliseconds(1));
     return absl::OkStatus();
   });
-  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_THAT(results, Each(absl::OkStatus()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Overlaps, ReplayTest,
@@ -122,7 +125,6 @@ TEST(ReplayOptionsTest, RefusalOfAWrongOptionNamesItsField) {
     spoil(options);
     return std::string(options.Validate().message());
   };
-  using testing::HasSubstr;
   EXPECT_THAT(refusal([](auto& options) { options.times.pop_back(); }),
               HasSubstr("times has 2"));
   EXPECT_THAT(refusal([](auto& options) { options.steps = 0; }),

@@ -303,9 +303,6 @@ TEST_F(RunTest, MistakesAreNamed) {
   Start({"--", "no-such-program"});
   EXPECT_EQ(run_->Finish(), 1);
   EXPECT_THAT(run_->error(), HasSubstr("no program no-such-program"));
-  Start({"-np", "x", "--", "echo"});
-  EXPECT_EQ(run_->Finish(), 2);
-  EXPECT_THAT(run_->error(), HasSubstr("--workers"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // overlap. Frames go through sockets or shared memory.
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,11 +22,44 @@
 namespace nereus {
 namespace {
 
+using testing::Each;
+
 ServerOptions Job(int workers, int shards) {
   ServerOptions options = PlainServerOptions();
   options.spec.workers = workers;
   options.spec.shards = shards;
   return options;
+}
+
+// Parameters of a worker, by layer.
+using Parameters = std::vector<std::vector<float>>;
+
+// Runs a job. Each worker calls `train` on a thread of its own. Returns the
+// parameters of the workers.
+std::vector<Parameters> RunJob(
+    const ServerOptions& options,
+    const std::function<absl::Status(int index, ToyWorker& worker,
+                                     ClientOptions options)>& train) {
+  LocalCluster cluster(options);
+  std::vector<ToyWorker> workers;
+  for (int i = 0; i < options.spec.workers; ++i) {
+    workers.emplace_back(SmallModel());
+  }
+  const auto results = cluster.RunWorkers(options.spec.workers, [&](int i) {
+    return train(i, workers[i], cluster.client_options());
+  });
+  EXPECT_THAT(results, Each(absl::OkStatus()));
+  std::vector<Parameters> parameters;
+  for (const ToyWorker& worker : workers) {
+    parameters.push_back(worker.parameters());
+  }
+  return parameters;
+}
+
+// Does 20 steps, and waits for each layer when the next step needs it.
+absl::Status TrainLayerByLayer(int, ToyWorker& worker,
+                               const ClientOptions& client) {
+  return worker.TrainLayerByLayer(client, 20);
 }
 
 struct SchemeCase {
@@ -48,20 +82,16 @@ TEST_P(AllSchemesTest, ReplicasAreEqualBitForBit) {
   options.spec.options.overlap = GetParam().overlap;
   options.spec.rules.wire = GetParam().wire;
   options.spec.options.fusion_bytes = GetParam().fusion_bytes;
-  LocalCluster cluster(options);
-  std::vector<ToyWorker> workers;
-  for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
-  const auto results = cluster.RunWorkers(3, [&](int i) {
-    ClientOptions client = cluster.client_options();
-    client.means_in_place = i != 1;
-    client.shared_memory = i != 2;
-    return workers[i].Train(client, 20);
-  });
-  for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
-  EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
-  EXPECT_EQ(workers[0].parameters(), workers[2].parameters());
+  const auto parameters =
+      RunJob(options, [](int i, ToyWorker& worker, ClientOptions client) {
+        client.means_in_place = i != 1;
+        client.shared_memory = i != 2;
+        return worker.Train(client, 20);
+      });
+  EXPECT_EQ(parameters[0], parameters[1]);
+  EXPECT_EQ(parameters[0], parameters[2]);
   // Training has changed the parameters.
-  EXPECT_NE(workers[0].parameters()[0][0], 1.0f);
+  EXPECT_NE(parameters[0][0][0], 1.0f);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -105,27 +135,17 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(SchemesTest, LayerByLayerTrainingGivesTheSameBitsWithEachOverlap) {
   for (const std::optional<Scheme> forced :
        {std::optional<Scheme>(), std::optional(Scheme::kRing)}) {
-    std::vector<std::vector<std::vector<float>>> parameters;
+    std::vector<Parameters> all;
     for (const Overlap overlap :
          {Overlap::kWaitFree, Overlap::kDecoupled, Overlap::kNone}) {
       ServerOptions options = Job(3, 2);
       options.spec.rules.forced = forced;
       options.spec.options.deterministic = true;
       options.spec.options.overlap = overlap;
-      LocalCluster cluster(options);
-      std::vector<ToyWorker> workers;
-      for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
-      const auto results = cluster.RunWorkers(3, [&](int i) {
-        return workers[i].TrainLayerByLayer(cluster.client_options(), 20);
-      });
-      for (const absl::Status& result : results) {
-        ASSERT_TRUE(result.ok()) << result;
-      }
-      for (const ToyWorker& worker : workers) {
-        parameters.push_back(worker.parameters());
-      }
+      const auto parameters = RunJob(options, TrainLayerByLayer);
+      all.insert(all.end(), parameters.begin(), parameters.end());
     }
-    for (const auto& each : parameters) EXPECT_EQ(each, parameters[0]);
+    for (const Parameters& each : all) EXPECT_EQ(each, all[0]);
   }
 }
 
@@ -139,17 +159,12 @@ TEST(SchemesTest, PartialRoundsWithResyncEndWithEqualReplicas) {
       options.spec.options.rounds.staleness = 3;
       options.spec.options.rounds.resync_every = 20;
       options.spec.options.overlap = overlap;
-      LocalCluster cluster(options);
-      std::vector<ToyWorker> workers;
-      for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
-      const auto results = cluster.RunWorkers(3, [&](int i) {
-        return workers[i].Train(cluster.client_options(), 20);
-      });
-      for (const absl::Status& result : results) {
-        ASSERT_TRUE(result.ok()) << result;
-      }
-      EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
-      EXPECT_EQ(workers[0].parameters(), workers[2].parameters());
+      const auto parameters = RunJob(
+          options, [](int, ToyWorker& worker, const ClientOptions& client) {
+            return worker.Train(client, 20);
+          });
+      EXPECT_EQ(parameters[0], parameters[1]);
+      EXPECT_EQ(parameters[0], parameters[2]);
     }
   }
 }
@@ -159,7 +174,7 @@ TEST(SchemesTest, PartialRoundsWithResyncEndWithEqualReplicas) {
 TEST(SchemesTest, SparseRoundsKeepReplicasEqual) {
   for (const Scheme forced : {Scheme::kServer, Scheme::kRing}) {
     for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
-      std::map<double, std::vector<std::vector<float>>> parameters;
+      std::map<double, Parameters> first;
       for (const double sparsity : {0.0, 0.5, 0.51}) {
         ServerOptions options = Job(2, 2);
         options.spec.rules.forced = forced;
@@ -167,20 +182,12 @@ TEST(SchemesTest, SparseRoundsKeepReplicasEqual) {
         options.spec.options.sparsity.share = sparsity;
         options.spec.options.sparsity.block_elements = 256;
         options.spec.options.sparsity.dense_steps = sparsity == 0.5 ? 20 : 5;
-        LocalCluster cluster(options);
-        std::vector<ToyWorker> workers;
-        for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
-        const auto results = cluster.RunWorkers(2, [&](int i) {
-          return workers[i].TrainLayerByLayer(cluster.client_options(), 20);
-        });
-        for (const absl::Status& result : results) {
-          ASSERT_TRUE(result.ok()) << result;
-        }
-        EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
-        parameters[sparsity] = workers[0].parameters();
+        const auto parameters = RunJob(options, TrainLayerByLayer);
+        EXPECT_EQ(parameters[0], parameters[1]);
+        first[sparsity] = parameters[0];
       }
-      EXPECT_EQ(parameters[0.0], parameters[0.5]);
-      EXPECT_NE(parameters[0.0], parameters[0.51]);
+      EXPECT_EQ(first[0.0], first[0.5]);
+      EXPECT_NE(first[0.0], first[0.51]);
     }
   }
 }
@@ -211,20 +218,15 @@ TEST(SchemesTest, DeviceMultipliesTheFactors) {
     ServerOptions options = Job(2, 1);
     options.spec.rules.forced = Scheme::kFactor;
     options.spec.options.optimizer_place = place;
-    LocalCluster cluster(options);
-    std::vector<ToyWorker> workers;
-    for (int i = 0; i < 2; ++i) workers.emplace_back(SmallModel());
     const auto compute = std::make_shared<OtherCompute>();
     const auto other = std::make_shared<OtherCompute>();
-    const auto results = cluster.RunWorkers(2, [&](int i) {
-      workers[i].set_compute(i == 0 ? compute : other);
-      return workers[i].Train(cluster.client_options(), 5);
-    });
-    for (const absl::Status& result : results) {
-      ASSERT_TRUE(result.ok()) << result;
-    }
+    const auto parameters = RunJob(
+        options, [&](int i, ToyWorker& worker, const ClientOptions& client) {
+          worker.set_compute(i == 0 ? compute : other);
+          return worker.Train(client, 5);
+        });
     EXPECT_EQ(compute->products(), 2 * 5);  // Two layers have factors.
-    EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
+    EXPECT_EQ(parameters[0], parameters[1]);
   }
 }
 
@@ -249,13 +251,11 @@ TEST(SchemesTest, TrainingWithQuorumEachChangesTheParameters) {
   ServerOptions options = Job(3, 2);
   options.spec.options.rounds.quorum = Quorum::kEach;
   options.spec.options.rounds.staleness = 2;
-  LocalCluster cluster(options);
-  std::vector<ToyWorker> workers;
-  for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
-  const auto results = cluster.RunWorkers(
-      3, [&](int i) { return workers[i].Train(cluster.client_options(), 30); });
-  for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
-  EXPECT_NE(workers[0].parameters()[0][0], 1.0f);
+  const auto parameters =
+      RunJob(options, [](int, ToyWorker& worker, const ClientOptions& client) {
+        return worker.Train(client, 30);
+      });
+  EXPECT_NE(parameters[0][0][0], 1.0f);
 }
 
 // Both jobs skip steps 0, 1 and 2. In the job that scales its losses, a
@@ -265,30 +265,26 @@ TEST(SchemesTest, ScaledLossesGiveTheSameBits) {
   constexpr int64_t kSteps = 10;
   for (const std::optional<Scheme> forced :
        {std::optional<Scheme>(), std::optional(Scheme::kRing)}) {
-    std::vector<std::vector<std::vector<float>>> parameters;
+    std::vector<Parameters> all;
     for (const bool scaled : {false, true}) {
       ServerOptions options = Job(3, 2);
       options.spec.rules.forced = forced;
       options.spec.options.deterministic = true;
       options.spec.options.nan = NanPolicy::kSkip;
       options.spec.options.scale_loss = scaled;
-      LocalCluster cluster(options);
-      std::vector<ToyWorker> workers;
-      for (int i = 0; i < 3; ++i) workers.emplace_back(SmallModel());
-      if (scaled) workers[1].set_loss_scale_max(LossScale::kFirst / 8);
-      for (int i = 0; i < 3 && !scaled; ++i) workers[i].Poison(i, i);
-      const auto results = cluster.RunWorkers(3, [&](int i) {
-        return workers[i].Train(cluster.client_options(), kSteps);
-      });
-      for (const absl::Status& result : results) {
-        ASSERT_TRUE(result.ok()) << result;
-      }
-      for (const ToyWorker& worker : workers) {
-        EXPECT_EQ(worker.skipped(), (std::vector<int64_t>{0, 1, 2}));
-        parameters.push_back(worker.parameters());
-      }
+      const auto parameters = RunJob(
+          options, [&](int i, ToyWorker& worker, const ClientOptions& client) {
+            if (!scaled) worker.Poison(i, i);
+            if (scaled && i == 1) {
+              worker.set_loss_scale_max(LossScale::kFirst / 8);
+            }
+            NEREUS_TRY(worker.Train(client, kSteps));
+            EXPECT_EQ(worker.skipped(), (std::vector<int64_t>{0, 1, 2}));
+            return absl::OkStatus();
+          });
+      all.insert(all.end(), parameters.begin(), parameters.end());
     }
-    for (const auto& each : parameters) EXPECT_EQ(each, parameters[0]);
+    for (const Parameters& each : all) EXPECT_EQ(each, all[0]);
   }
 }
 

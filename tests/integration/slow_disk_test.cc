@@ -35,6 +35,7 @@ namespace nereus {
 namespace {
 
 using testing::AllOf;
+using testing::Each;
 using testing::HasSubstr;
 
 constexpr absl::Duration kLease = absl::Seconds(3);
@@ -92,9 +93,7 @@ class SlowDiskTest : public testing::Test {
       }
       return worker.client()->Leave();
     });
-    for (const absl::Status& result : results) {
-      EXPECT_TRUE(result.ok()) << result;
-    }
+    EXPECT_THAT(results, Each(absl::OkStatus()));
   }
 
   // Asks for a checkpoint, and expects that the coordinator answers at once.

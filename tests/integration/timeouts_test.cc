@@ -80,8 +80,7 @@ class TimeoutsTest : public testing::Test {
     options.round_timeout = round_timeout;
     for (Pair* worker : {&first_, &second_}) {
       options.name = worker == &first_ ? "first" : "second";
-      const absl::Status status = worker->Join(options);
-      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_EQ(worker->Join(options), absl::OkStatus());
       if (worker == &first_) {
         joined_alone_ = worker->client->AwaitJoined(kShort);
       }
