@@ -45,18 +45,6 @@ SimulatedClusterOptions PartialJob(uint64_t seed) {
   return options;
 }
 
-// Returns the sum of one element over the gradients of all workers in all
-// steps.
-float Produced(int workers, int layer, int64_t element) {
-  float sum = 0;
-  for (int rank = 0; rank < workers; ++rank) {
-    for (int64_t step = 0; step < kSteps; ++step) {
-      sum += IntegerGradient(rank, step, layer, element);
-    }
-  }
-  return sum;
-}
-
 // Checks for every element that the parameters and the open sums together have
 // the sum of all gradients.
 void ExpectNothingLost(const SimulatedCluster& cluster,
@@ -77,7 +65,8 @@ void ExpectNothingLost(const SimulatedCluster& cluster,
                             static_cast<float>(workers);
       const bool begun = open.begun(i / kFrameElementsMax);
       const float buffered = begun ? open.sum().floats()[i] : 0.0f;
-      ASSERT_EQ(applied + buffered, Produced(workers, chunk.layer, element))
+      ASSERT_EQ(applied + buffered,
+                IntegerSum(workers, kSteps, chunk.layer, element))
           << "layer " << chunk.layer << ", element " << element << ": "
           << applied << " applied, " << buffered << " in the open sum";
     }

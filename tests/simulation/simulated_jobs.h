@@ -38,6 +38,8 @@ Workload WithLearntRows(Workload workload, uint64_t seed);
 Workload IntegerWorkload(std::vector<LayerSpec> layers);
 // Returns the gradient that IntegerWorkload gives for one element.
 float IntegerGradient(int rank, int64_t step, int layer, int64_t element);
+// Returns the sum of these gradients over all workers in `steps` steps.
+float IntegerSum(int workers, int64_t steps, int layer, int64_t element);
 // Returns plain SGD with a power of two as learning rate.
 OptimizerOptions ExactSgd();
 

@@ -1,6 +1,6 @@
 #include "tests/simulation/simulated_storage.h"
 
-#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -97,7 +97,10 @@ void SimulatedStorage::Crash() {
 absl::Status SimulatedStorage::WriteFile(const std::string& name,
                                          absl::Span<const Buffer> pieces) {
   NEREUS_TRY(BeginChange(name));
+  size_t bytes = 0;
+  for (const Buffer& piece : pieces) bytes += piece.bytes();
   std::string contents;
+  contents.reserve(bytes);
   for (const Buffer& piece : pieces) {
     if (piece.bytes() == 0) continue;
     contents.append(reinterpret_cast<const char*>(piece.data()), piece.bytes());
@@ -133,8 +136,8 @@ absl::Status SimulatedStorage::WriteInSteps(const std::string& name,
   NEREUS_TRY(Step());
   files_[temporary] = contents;
   NEREUS_TRY(Step());
+  files_[name] = std::move(files_[temporary]);
   files_.erase(temporary);
-  files_[name] = contents;
   torn_.erase(name);
   unflushed_.push_back(name);
   if (unflushed_.size() > static_cast<size_t>(options_.unflushed_files_max)) {
@@ -200,7 +203,8 @@ absl::Status SimulatedStorage::ReadFile(const std::string& name, int64_t offset,
                            offset + into.bytes(), ", up to which it is read");
   }
   if (into.bytes() > 0) {
-    std::copy_n(file->second.data() + offset, into.bytes(), into.data());
+    std::memcpy(into.data(), file->second.data() + offset,
+                static_cast<size_t>(into.bytes()));
   }
   return absl::OkStatus();
 }

@@ -38,18 +38,6 @@ SimulatedClusterOptions SparseJob(uint64_t seed) {
   return options;
 }
 
-// Returns the sum of one element over the gradients of all workers in `steps`
-// steps.
-float Produced(int workers, int64_t steps, int layer, int64_t element) {
-  float sum = 0;
-  for (int rank = 0; rank < workers; ++rank) {
-    for (int64_t step = 0; step < steps; ++step) {
-      sum += IntegerGradient(rank, step, layer, element);
-    }
-  }
-  return sum;
-}
-
 // Checks for every element that the sent part and the residuals add up to the
 // sum of all gradients. Returns the number of values in residuals.
 int64_t ExpectNothingLost(const SimulatedCluster& cluster,
@@ -77,7 +65,7 @@ int64_t ExpectNothingLost(const SimulatedCluster& cluster,
       const float sent = (first[i] - now[i]) / ExactSgd().learning_rate *
                          static_cast<float>(workers);
       const auto element = static_cast<int64_t>(i);
-      EXPECT_EQ(sent + held[i], Produced(workers, kSteps, layer, element))
+      EXPECT_EQ(sent + held[i], IntegerSum(workers, kSteps, layer, element))
           << "layer " << layer << ", element " << i << ": " << sent << " sent, "
           << held[i] << " in residuals";
       if (testing::Test::HasFailure()) return 0;
