@@ -100,16 +100,21 @@ class LocalTest : public testing::Test {
   }
 
   // Waits until the log has `text` more than `count` times. Returns false if
-  // the job ends before. If nereusctl has exited by then, its exit code must
-  // be 0.
-  bool AwaitLog(const std::string& text, int64_t count = 0) {
+  // the job ends before.
+  bool AwaitAnother(const std::string& text, int64_t count) {
     // nereusctl may run on after the job has finished: it waits for a process
     // that the test has stopped.
     EXPECT_TRUE(run_->WaitUntil([&] {
       return run_->exit().has_value() || CountInLog(text) > count ||
              CountInLog("job default is finished") > 0;
     })) << run_->error();
-    if (CountInLog(text) > count) return true;
+    return CountInLog(text) > count;
+  }
+
+  // Waits for `text` in the log. Returns false if the job ends without it. If
+  // nereusctl has exited by then, its exit code must be 0.
+  bool AwaitLog(const std::string& text) {
+    if (AwaitAnother(text, 0)) return true;
     if (run_->exit().has_value()) {
       EXPECT_EQ(run_->exit()->code, 0) << run_->error();
     }
@@ -123,7 +128,7 @@ class LocalTest : public testing::Test {
                                       const std::string& text) {
     const int64_t count = CountInLog(text);
     const std::optional<pid_t> victim = Strike(word, signal);
-    if (!victim.has_value() || !AwaitLog(text, count)) return std::nullopt;
+    if (!victim.has_value() || !AwaitAnother(text, count)) return std::nullopt;
     return victim;
   }
 
@@ -301,7 +306,7 @@ TEST_F(LocalTest, StoppedProcessesJoinAgain) {
         StrikeAndAwait(word, SIGSTOP, "it sent nothing for");
     if (!victim.has_value()) return false;
     EXPECT_EQ(kill(*victim, SIGCONT), 0);
-    return AwaitLog(is_back, back_before);
+    return AwaitAnother(is_back, back_before);
   };
   RunUntilInTime([&](int epochs) {
     Start({"--workers=2", "--servers=2", "--backup=1", "--model=mlp",
@@ -411,6 +416,7 @@ TEST_F(LocalTest, KilledServerEndsTheJobWithTheReasonAndNoProcessStays) {
 // started again, and the job ends with a good model.
 TEST_F(LocalTest, JobFinishesThoughProcessesAreKilled) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/checkpoints");
+  constexpr char kCheckpoint[] = "[coordinator] checkpoint of round";
   // Kills a process, and waits for the next epoch: the coordinator announces
   // one without the process, or with its successor.
   const auto kill_and_wait = [&](const char* word) {
@@ -425,8 +431,7 @@ TEST_F(LocalTest, JobFinishesThoughProcessesAreKilled) {
     const bool in_time =
         AwaitLog("checkpoint of round 49") && kill_and_wait("nereus-worker") &&
         kill_and_wait("--shard=1") && kill_and_wait("--coordinate-only") &&
-        AwaitLog("[coordinator] checkpoint of round",
-                 CountInLog("[coordinator] checkpoint of round"));
+        AwaitAnother(kCheckpoint, CountInLog(kCheckpoint));
     const int code = run_->Finish();
     if (in_time) {
       EXPECT_EQ(code, 0) << run_->error();

@@ -26,8 +26,8 @@ constexpr float kPoisons[] = {std::numeric_limits<float>::quiet_NaN(),
                               -0x1p127f};
 
 // Returns a workload in which each worker has such a value, the same in all
-// steps of a seed, in one step of `one_in`. A
-// step that is done again in the next life draws anew.
+// steps of a seed, in one step of `one_in`. A step that is done again in the
+// next life draws anew.
 Workload PoisonedWorkload(uint64_t seed, uint64_t one_in) {
   Workload workload = WithLearntRows(MixedWorkload(seed), seed);
   workload.poisons = [seed, one_in](int rank, int64_t step, int life) {

@@ -12,8 +12,8 @@ namespace nereus {
 
 // Returns the seeds of a property test: 0 .. count - 1. NEREUS_TEST_SEEDS sets
 // the count, NEREUS_TEST_SEEDS_TIMES multiplies it, and NEREUS_TEST_SEEDS_MAX
-// limits it. NEREUS_TEST_SEED gives a
-// single seed, to replay a failure. Put ReplayHint into a SCOPED_TRACE.
+// limits it. NEREUS_TEST_SEED gives a single seed, to replay a failure. Put
+// ReplayHint into a SCOPED_TRACE.
 inline std::vector<uint64_t> TestSeeds(uint64_t count) {
   if (const char* seed = std::getenv("NEREUS_TEST_SEED")) {
     return {std::strtoull(seed, nullptr, 10)};
