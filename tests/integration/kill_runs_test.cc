@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(
     Kinds, KillRunsTest,
     testing::Values(Kind{"Mixed", {"--mixed"}},
                     Kind{"Hosts",
-                         {"--hosts=2", "--backup=1"},
+                         {"--hosts=2", "--backup=1", "--epochs=6"},
                          {"worker", "host", "server", "coordinator"}}),
     [](const auto& kind) { return std::string(kind.param.name); });
 
