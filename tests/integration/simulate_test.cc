@@ -163,7 +163,7 @@ TEST(SimulateTest, AnswerBeginsWithTheLimitOfAStep) {
 // late_seconds is the time that an iteration would save if no worker were late.
 // Partial rounds make it smaller.
 TEST(SimulateTest, LateSecondsAreTheTimeThatLateWorkersAdd) {
-  const std::vector<std::string> question = {"--model=resnet-50", "--workers=4",
+  const std::vector<std::string> question = {"--model=googlenet", "--workers=4",
                                              "--compute=0.1s", "--json",
                                              "--bandwidth=20Gbit"};
   const auto ask = [&](const std::vector<std::string>& more) {
