@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,20 +20,8 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 using testing::SizeIs;
 using testing::UnorderedElementsAre;
-
-constexpr SessionId kNew = 50;
-constexpr SessionId kNewShard = 51;
-
-// Options of a job with a folder for checkpoints.
-CoordinatorOptions DurableOptions(int workers, int shards,
-                                  int max_workers = 0) {
-  CoordinatorOptions options = OptionsOf(workers, shards, max_workers);
-  options.has_checkpoints = true;
-  return options;
-}
 
 CheckpointPart FailedPart(int64_t round, uint64_t epoch,
                           const std::string& why) {
@@ -43,8 +33,7 @@ CheckpointPart FailedPart(int64_t round, uint64_t epoch,
 }
 
 TEST(CoordinatorCheckpointTest, ManifestIsWrittenOnceAllPartsAreThere) {
-  CoordinatorDriver driver(DurableOptions(2, 2));
-  driver.Gather();
+  RunningDriver driver(DurableOptions(2, 2));
   EXPECT_THAT(driver.Say(kShard0, PartOf(0, 3, 1)).completed, IsEmpty());
   const Reaction whole = driver.Say(kShard1, PartOf(1, 3, 1));
   ASSERT_THAT(whole.completed, SizeIs(1));
@@ -70,18 +59,15 @@ TEST(CoordinatorCheckpointTest, ManifestIsWrittenOnceAllPartsAreThere) {
 
 // A shard may die early; then the job goes back to round 0.
 TEST(CoordinatorCheckpointTest, FirstRoundIsSavedIfThereIsAFolder) {
-  CoordinatorDriver with(DurableOptions(1, 1));
-  with.Gather();
+  RunningDriver with(DurableOptions(1, 1));
   EXPECT_TRUE(with.job().IsCheckpoint(0));
   EXPECT_FALSE(with.Status().checkpoint.wanted);
-  CoordinatorDriver without(OptionsOf(1, 1));
-  without.Gather();
+  RunningDriver without(OptionsOf(1, 1));
   EXPECT_FALSE(without.job().IsCheckpoint(0));
 }
 
 TEST(CoordinatorCheckpointTest, PartsOfWorkersAreIgnored) {
-  CoordinatorDriver driver(DurableOptions(1, 1));
-  driver.Gather();
+  RunningDriver driver(DurableOptions(1, 1));
   EXPECT_THAT(driver.Say(kWorker0, PartOf(0, 3, 1)).completed, IsEmpty());
   EXPECT_THAT(driver.Say(kWorker0, FailedPart(3, 1, "no")).announced,
               IsEmpty());
@@ -89,8 +75,7 @@ TEST(CoordinatorCheckpointTest, PartsOfWorkersAreIgnored) {
 }
 
 TEST(CoordinatorCheckpointTest, ManifestThatIsNotWrittenIsNoCheckpoint) {
-  CoordinatorDriver driver(DurableOptions(1, 1));
-  driver.Gather();
+  RunningDriver driver(DurableOptions(1, 1));
   driver.Say(kShard0, PartOf(0, 3, 1));
   const Reaction failed =
       driver.Checkpoint(3, UnavailableError("disk is full"));
@@ -102,21 +87,8 @@ TEST(CoordinatorCheckpointTest, ManifestThatIsNotWrittenIsNoCheckpoint) {
   EXPECT_THAT(driver.Checkpoint(3, absl::OkStatus()).announced, IsEmpty());
 }
 
-// A disk may be slower than the shards.
-TEST(CoordinatorCheckpointTest, ManifestsMayBeWrittenSideBySide) {
-  CoordinatorDriver driver(DurableOptions(1, 1));
-  driver.Gather();
-  driver.Say(kShard0, PartOf(0, 3, 1));
-  driver.Say(kShard0, PartOf(0, 4, 1));
-  driver.Checkpoint(3, absl::OkStatus());
-  EXPECT_EQ(driver.Status().checkpoint.round, 3);
-  driver.Checkpoint(4, UnavailableError("disk is full"));
-  EXPECT_EQ(driver.Status().checkpoint.round, 3);
-}
-
 TEST(CoordinatorRequestTest, RequestBringsAnEpochThatSavesItsFirstStep) {
-  CoordinatorDriver driver(DurableOptions(2, 1));
-  driver.Gather();
+  RunningDriver driver(DurableOptions(2, 1));
   const Reaction asked = driver.RequestCheckpoint();
   EXPECT_THAT(HearersOf<PrepareEpoch>(asked),
               UnorderedElementsAre(kShard0, kWorker0, kWorker1));
@@ -139,8 +111,7 @@ TEST(CoordinatorRequestTest, RequestBringsAnEpochThatSavesItsFirstStep) {
 }
 
 TEST(CoordinatorRequestTest, FailedPartEndsTheRequestWithTheReason) {
-  CoordinatorDriver driver(DurableOptions(2, 2));
-  driver.Gather();
+  RunningDriver driver(DurableOptions(2, 2));
   driver.RequestCheckpoint();
   driver.ReportRest(6);
   driver.Say(kShard0, PartOf(0, 7, 2));
@@ -155,8 +126,7 @@ TEST(CoordinatorRequestTest, FailedPartEndsTheRequestWithTheReason) {
 }
 
 TEST(CoordinatorRequestTest, FailureOfAnEarlierRoundDoesNotEndTheRequest) {
-  CoordinatorDriver driver(DurableOptions(2, 1));
-  driver.Gather();
+  RunningDriver driver(DurableOptions(2, 1));
   driver.RequestCheckpoint();
   driver.Say(kShard0, FailedPart(5, 1, "slow"));
   driver.ReportRest(6);
@@ -171,12 +141,10 @@ TEST(CoordinatorRequestTest, FailureOfAnEarlierRoundDoesNotEndTheRequest) {
 // The dead worker may not have sent its layers to the shards.
 TEST(CoordinatorRequestTest,
      RequestIsRepeatedInEachEpochUntilTheCheckpointIsMade) {
-  CoordinatorDriver driver(DurableOptions(2, 1));
-  driver.Gather();
+  RunningDriver driver(DurableOptions(2, 1));
   driver.RequestCheckpoint();
   driver.ReportRest(6);
-  driver.Break(kWorker0);
-  driver.Pass(absl::Seconds(1.5));
+  driver.Lose(kWorker0);
   driver.ReportRest(9);
   EXPECT_EQ(driver.job().epoch, 3u);
   EXPECT_EQ(driver.job().checkpoint_round, 10);
@@ -206,23 +174,17 @@ TEST(CoordinatorRequestTest, RequestNeedsARunningJobWithAFolder) {
   driver.Gather();
   driver.Fail("no reason");
   EXPECT_THAT(request(driver), HasSubstr("failed, not running"));
-  CoordinatorDriver without(OptionsOf(1, 1));
-  without.Gather();
+  RunningDriver without(OptionsOf(1, 1));
   EXPECT_THAT(request(without), HasSubstr("--checkpoint-dir"));
 }
 
-// Two workers and two shards have made a checkpoint of round 3. LoseShard loses
-// shard 1.
+// Two workers and two shards have made a checkpoint of round 3.
 class LostShardTest : public testing::Test {
  protected:
   explicit LostShardTest(bool has_checkpoint = true)
       : driver_(DurableOptions(2, 2, /*max_workers=*/3)) {
     driver_.Gather();
     if (has_checkpoint) driver_.MakeCheckpoint(3);
-  }
-  Reaction LoseShard() {
-    driver_.Break(kShard1);
-    return driver_.Pass(absl::Seconds(1.5));
   }
   // Lets seconds pass. All members send heartbeats, also the new server, which
   // is in no epoch yet.
@@ -231,14 +193,6 @@ class LostShardTest : public testing::Test {
       driver_.Pass(absl::Seconds(1));
       driver_.Say(kNewShard, Heartbeat());
     }
-  }
-  JoinRequest AnotherShard() {
-    JoinRequest request = ShardRequest(1);
-    request.incarnation = 99;
-    request.has_checkpoints = true;
-    request.name = "another";
-    request.data_address = "another:1";
-    return request;
   }
   void ExpectRestarted(const Reaction& on, const std::vector<SessionId>& all) {
     EXPECT_THAT(HearersOf<EpochStart>(on),
@@ -262,7 +216,7 @@ class LostShardWithoutCheckpointTest : public LostShardTest {
 };
 
 TEST_F(LostShardWithoutCheckpointTest, EndsTheJobWithTheReason) {
-  const Reaction failed = LoseShard();
+  const Reaction failed = driver_.Lose(kShard1);
   EXPECT_EQ(driver_.state(), JobState::kLost);
   EXPECT_THAT(driver_.coordinator().reason(),
               AllOf(HasSubstr("shard 1 (s1 at s1:1) was removed: "),
@@ -273,23 +227,11 @@ TEST_F(LostShardWithoutCheckpointTest, EndsTheJobWithTheReason) {
   EXPECT_EQ(failed.saved[0].state, JobState::kLost);
 }
 
-// A checkpoint that is nearly complete is awaited.
-TEST_F(LostShardWithoutCheckpointTest, ManifestUnderWayIsEnough) {
-  driver_.Say(kShard0, PartOf(0, 3, 1));
-  driver_.Say(kShard1, PartOf(1, 3, 1));
-  LoseShard();
-  driver_.Say(kNewShard, AnotherShard());
-  driver_.ReportRest(6);
-  EXPECT_EQ(driver_.job().epoch, 1u);
-  ExpectRestarted(driver_.Checkpoint(3, absl::OkStatus()),
-                  {kShard0, kWorker0, kWorker1, kNewShard});
-}
-
 TEST_F(LostShardWithoutCheckpointTest, ManifestThatFailsEndsTheJob) {
   driver_.Say(kShard0, PartOf(0, 3, 1));
   driver_.Say(kShard1, PartOf(1, 3, 1));
-  LoseShard();
-  driver_.Say(kNewShard, AnotherShard());
+  driver_.Lose(kShard1);
+  driver_.Replace(kNewShard, 1);
   driver_.ReportRest(6);
   driver_.Checkpoint(3, UnavailableError("disk is full"));
   EXPECT_EQ(driver_.state(), JobState::kLost);
@@ -298,7 +240,7 @@ TEST_F(LostShardWithoutCheckpointTest, ManifestThatFailsEndsTheJob) {
 }
 
 TEST_F(LostShardTest, JobWaitsForAnotherShard) {
-  const Reaction lost = LoseShard();
+  const Reaction lost = driver_.Lose(kShard1);
   EXPECT_THAT(lost.announced, Contains(HasSubstr("waits for another shard 1")));
   EXPECT_EQ(driver_.state(), JobState::kRunning);
   driver_.ReportRest(6);
@@ -310,9 +252,9 @@ TEST_F(LostShardTest, JobWaitsForAnotherShard) {
 }
 
 TEST_F(LostShardTest, AllMembersGoBackOnceAnotherShardIsThere) {
-  LoseShard();
+  driver_.Lose(kShard1);
   driver_.ReportRest(6);
-  const Reaction on = driver_.Say(kNewShard, AnotherShard());
+  const Reaction on = driver_.Replace(kNewShard, 1);
   ExpectRestarted(on, {kShard0, kWorker0, kWorker1, kNewShard});
   EXPECT_EQ(driver_.job().epoch, 2u);
   EXPECT_THAT(driver_.job().workers,
@@ -330,18 +272,9 @@ TEST_F(LostShardTest, AllMembersGoBackOnceAnotherShardIsThere) {
   EXPECT_EQ(driver_.job().history.contributions_before, 8 + 2 * 2);
 }
 
-TEST_F(LostShardTest, WorkerThatJoinsMeanwhileStartsWithTheOthers) {
-  LoseShard();
-  driver_.ReportRest(6);
-  EXPECT_THAT(driver_.Say(kNew, WorkerRequest("new")).completed, IsEmpty());
-  ExpectRestarted(driver_.Say(kNewShard, AnotherShard()),
-                  {kShard0, kWorker0, kWorker1, kNew, kNewShard});
-  EXPECT_EQ(driver_.job().worker_count(), 3);
-}
-
 TEST_F(LostShardTest, AnotherShardTakesAPlaceWithoutSessionAtOnce) {
   driver_.Break(kShard1);
-  const Reaction joined = driver_.Say(kNewShard, AnotherShard());
+  const Reaction joined = driver_.Replace(kNewShard, 1);
   EXPECT_THAT(joined.announced, Contains(HasSubstr("takes its place")));
   ExpectRestarted(driver_.ReportRest(6),
                   {kShard0, kWorker0, kWorker1, kNewShard});
@@ -352,7 +285,7 @@ TEST_F(LostShardTest, AnotherShardTakesAPlaceWithoutSessionAtOnce) {
 
 // A server is killed and started again; the end of its session comes late.
 TEST_F(LostShardTest, AnotherShardWaitsUntilTheSessionInThePlaceBreaks) {
-  const Reaction joined = driver_.Say(kNewShard, AnotherShard());
+  const Reaction joined = driver_.Replace(kNewShard, 1);
   EXPECT_THAT(joined.sent, SizeIs(1));
   EXPECT_THAT(HearersOf<Waiting>(joined), ElementsAre(kNewShard));
   // This message was sent before the claim.
@@ -363,22 +296,9 @@ TEST_F(LostShardTest, AnotherShardWaitsUntilTheSessionInThePlaceBreaks) {
                   {kShard0, kWorker0, kWorker1, kNewShard});
 }
 
-// The host of the member is gone, so its session stays open.
-TEST_F(LostShardTest, AnotherShardWaitsUntilTheMemberInThePlaceIsDead) {
-  driver_.Say(kNewShard, AnotherShard());
-  Reaction lost;
-  for (int i = 0; i < 40 && lost.announced.empty(); ++i) {
-    lost = driver_.Pass(absl::Seconds(0.5), {kShard1});
-    EXPECT_THAT(HearersOf<Refusal>(lost), Not(Contains(kNewShard)));
-  }
-  EXPECT_THAT(lost.announced, Contains(HasSubstr("shard 1")));
-  ExpectRestarted(driver_.ReportRest(6),
-                  {kShard0, kWorker0, kWorker1, kNewShard});
-}
-
 // Messages that arrive after a pause may have been sent before the claim.
 TEST_F(LostShardTest, AnotherShardWaitsWhileTheCoordinatorStandsStill) {
-  driver_.Say(kNewShard, AnotherShard());
+  driver_.Replace(kNewShard, 1);
   driver_.StandStill(absl::Seconds(3));
   EXPECT_THAT(HearersOf<Refusal>(driver_.Tick()), IsEmpty());
   driver_.StandStill(absl::Seconds(3));
@@ -388,74 +308,18 @@ TEST_F(LostShardTest, AnotherShardWaitsWhileTheCoordinatorStandsStill) {
               Contains(HasSubstr("takes its place")));
 }
 
-// The first of two waiting processes may die as well.
-TEST_F(LostShardTest, SecondWaitingShardJoinsAfterTheFirstHasDied) {
-  JoinRequest third = AnotherShard();
-  third.incarnation = 100;
-  driver_.Say(kNewShard, AnotherShard());
-  driver_.Say(kNew, third);
-  Reaction lost;
-  for (int i = 0; i < 40 && lost.announced.empty(); ++i) {
-    lost = driver_.Pass(absl::Seconds(0.5), {kShard1});
-  }
-  EXPECT_THAT(HearersOf<Refusal>(lost), Not(Contains(kNew)));
-  EXPECT_THAT(HearersOf<Refusal>(driver_.Break(kNewShard)), IsEmpty());
-  ExpectRestarted(driver_.ReportRest(6), {kShard0, kWorker0, kWorker1, kNew});
-}
-
-TEST_F(LostShardTest, WaitingShardMayComeInANewSession) {
-  driver_.Say(kNewShard, AnotherShard());
-  EXPECT_THAT(driver_.Say(kNew, AnotherShard()).ended, ElementsAre(kNewShard));
-  EXPECT_THAT(driver_.Break(kShard1).announced,
-              Contains(HasSubstr("takes its place")));
-  ExpectRestarted(driver_.ReportRest(6), {kShard0, kWorker0, kWorker1, kNew});
-}
-
-TEST_F(LostShardTest, WaitingShardThatHasGoneIsForgotten) {
-  driver_.Say(kNewShard, AnotherShard());
-  driver_.Break(kNewShard);
-  const Reaction broken = LoseShard();
-  EXPECT_THAT(broken.announced, Not(Contains(HasSubstr("takes its place"))));
-  ExpectRestarted(
-      [&] {
-        driver_.Say(kNew, AnotherShard());
-        return driver_.ReportRest(6);
-      }(),
-      {kShard0, kWorker0, kWorker1, kNew});
-}
-
 TEST_F(LostShardTest, WaitingShardThatJoinsTwiceIsRefused) {
-  driver_.Say(kNewShard, AnotherShard());
-  EXPECT_EQ(RefusalIn(driver_.Say(kNewShard, AnotherShard()), kNewShard).code(),
+  driver_.Replace(kNewShard, 1);
+  EXPECT_EQ(RefusalIn(driver_.Replace(kNewShard, 1), kNewShard).code(),
             absl::StatusCode::kInvalidArgument);
-}
-
-TEST_F(LostShardTest, JobGoesBackToTheNewestCheckpoint) {
-  driver_.MakeCheckpoint(5);
-  LoseShard();
-  driver_.Say(kNewShard, AnotherShard());
-  driver_.ReportRest(6);
-  EXPECT_EQ(driver_.job().history.base_round, 5);
-  EXPECT_EQ(driver_.job().history.contributions_before, 12);
-}
-
-// Otherwise the manifest would be of a round that is done again.
-TEST_F(LostShardTest, ManifestUnderWayIsAwaited) {
-  driver_.Say(kShard0, PartOf(0, 5, 1));
-  driver_.Say(kShard1, PartOf(1, 5, 1));
-  LoseShard();
-  driver_.Say(kNewShard, AnotherShard());
-  EXPECT_THAT(HearersOf<EpochStart>(driver_.ReportRest(6)), IsEmpty());
-  driver_.Checkpoint(5, absl::OkStatus());
-  EXPECT_EQ(driver_.job().history.base_round, 5);
 }
 
 // The disk of the coordinator hangs with the manifest.
 TEST_F(LostShardTest, ManifestThatHangsIsGivenUpAfterALease) {
   driver_.Say(kShard0, PartOf(0, 5, 1));
   driver_.Say(kShard1, PartOf(1, 5, 1));
-  LoseShard();
-  driver_.Say(kNewShard, AnotherShard());
+  driver_.Lose(kShard1);
+  driver_.Replace(kNewShard, 1);
   driver_.ReportRest(6);
   EXPECT_THAT(driver_.Status().waiting,
               HasSubstr("waits for the manifest of round 5; members now"));
@@ -483,8 +347,8 @@ TEST_F(LostShardTest, ManifestThatHangsIsGivenUpAfterALease) {
 TEST_F(LostShardWithoutCheckpointTest, OnlyManifestIsAwaitedForEver) {
   driver_.Say(kShard0, PartOf(0, 3, 1));
   driver_.Say(kShard1, PartOf(1, 3, 1));
-  LoseShard();
-  driver_.Say(kNewShard, AnotherShard());
+  driver_.Lose(kShard1);
+  driver_.Replace(kNewShard, 1);
   driver_.ReportRest(6);
   PassWithNewShard(60);
   EXPECT_EQ(driver_.state(), JobState::kRunning);
@@ -492,53 +356,28 @@ TEST_F(LostShardWithoutCheckpointTest, OnlyManifestIsAwaitedForEver) {
                   {kShard0, kWorker0, kWorker1, kNewShard});
 }
 
-TEST_F(LostShardTest, PartsFromBeforeAndAfterGoingBackAreNotMixed) {
-  driver_.Say(kShard0, PartOf(0, 5, 1));
-  LoseShard();
-  driver_.Say(kNewShard, AnotherShard());
-  driver_.ReportRest(6);
-  EXPECT_THAT(driver_.Say(kNewShard, PartOf(1, 5, 2)).completed, IsEmpty());
-  EXPECT_THAT(driver_.Say(kShard0, PartOf(0, 5, 1)).completed, IsEmpty());
-  EXPECT_THAT(driver_.Say(kShard0, PartOf(0, 5, 2)).completed, SizeIs(1));
-}
-
 // The new epoch plans the requested checkpoint again.
 TEST_F(LostShardTest, RequestIsKeptWhenTheJobGoesBack) {
   driver_.RequestCheckpoint();
   driver_.ReportRest(6);
-  LoseShard();
-  driver_.Say(kNewShard, AnotherShard());
+  driver_.Lose(kShard1);
+  driver_.Replace(kNewShard, 1);
   driver_.ReportRest(8);
   EXPECT_EQ(driver_.job().history.base_round, 3);
   EXPECT_EQ(driver_.job().checkpoint_round, 4);
   EXPECT_TRUE(driver_.Status().checkpoint.wanted);
 }
 
-TEST_F(LostShardTest, MemberThatMissedGoingBackHearsOfItWhenItResumes) {
-  LoseShard();
-  driver_.Say(kNewShard, AnotherShard());
-  driver_.ReportRest(6);
-  driver_.Break(kWorker1);
-  // The worker had reported for this epoch, and missed its start.
-  Resume resume = driver_.ResumeOf(kWorker1);
-  resume.epoch = 1;
-  const Reaction back = driver_.Say(kNew, resume);
-  EXPECT_TRUE(Heard<EpochStart>(back, kNew).from_base);
-  EXPECT_EQ(Heard<EpochStart>(back, kNew).job->history.base_round, 3);
-}
-
 // All workers die, and with them the only values of layer fc.
 TEST(CoordinatorCheckpointRestartTest, ValuesOfDeadWorkersAreInTheCheckpoint) {
   CoordinatorOptions options = DurableOptions(2, 1);
   options.spec.rules.forced = Scheme::kFactor;
-  CoordinatorDriver driver(options);
-  driver.Gather();
+  RunningDriver driver(options);
   driver.MakeCheckpoint(3);
   // Another manifest is being written, and is awaited.
   driver.Say(kShard0, PartOf(0, 4, 1));
   driver.Break(kWorker0);
-  driver.Break(kWorker1);
-  driver.Pass(absl::Seconds(1.5));
+  driver.Lose(kWorker1);
   driver.ReportRest(6);
   EXPECT_THAT(HearersOf<EpochStart>(driver.Say(kNew, WorkerRequest("new"))),
               IsEmpty());
@@ -553,8 +392,7 @@ TEST(CoordinatorCheckpointRestartTest, JobMayBeginWithACheckpoint) {
   CoordinatorOptions options = DurableOptions(2, 1);
   options.start_checkpoint = CheckpointRecord{8, 31, {{"file", 5, 7}}};
   options.restored_layers = WorkerRequest("w").layers;
-  CoordinatorDriver driver(options);
-  driver.Gather();
+  RunningDriver driver(options);
   EXPECT_EQ(driver.job().epoch, 1u);
   EXPECT_EQ(driver.job().history.base_round, 8);
   EXPECT_EQ(driver.job().history.first_step, 9);
@@ -565,61 +403,6 @@ TEST(CoordinatorCheckpointRestartTest, JobMayBeginWithACheckpoint) {
   EXPECT_EQ(driver.Status().checkpoint.contributions, 31);
   driver.MakeCheckpoint(10);
   EXPECT_EQ(driver.Status().checkpoint.contributions, 31 + 2 * 2);
-}
-
-TEST(CoordinatorCheckpointRestartTest,
-     ModelMayDifferFromTheCheckpointInItsRows) {
-  CoordinatorOptions options = DurableOptions(1, 1);
-  options.start_checkpoint = CheckpointRecord{8, 31, {{"file", 5, 7}}};
-  options.restored_layers = WorkerRequest("w").layers;
-  CoordinatorDriver driver(options);
-  JoinRequest other = WorkerRequest("other");
-  other.layers[0].name = "renamed";
-  const absl::Status why = RefusalIn(driver.Say(1, other), 1);
-  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(why.message()),
-              HasSubstr("the checkpoint of round 8"));
-  JoinRequest rows = WorkerRequest("rows");
-  rows.layers[1].rows += 5;
-  EXPECT_TRUE(RefusalIn(driver.Say(2, rows), 2).ok());
-}
-
-TEST(CoordinatorCheckpointRestartTest,
-     WorkersKeepAsMuchStateAsTheCheckpointHas) {
-  CoordinatorOptions options = DurableOptions(1, 1);
-  options.spec.options.optimizer_place = OptimizerPlace::kWorker;
-  options.start_checkpoint = CheckpointRecord{8, 31, {{"file", 5, 7}}};
-  options.restored_layers = WorkerRequest("w").layers;
-  options.restored_state_arrays = 2;
-  CoordinatorDriver driver(options);
-  JoinRequest request = WorkerRequest("other");
-  request.caller.state_arrays = 1;
-  const absl::Status why = RefusalIn(driver.Say(1, request), 1);
-  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(why.message(),
-            "worker other keeps 1 arrays of optimizer state, the checkpoint of "
-            "round 8 has 2");
-  request.caller.state_arrays = 2;
-  EXPECT_TRUE(RefusalIn(driver.Say(2, request), 2).ok());
-}
-
-TEST(CoordinatorCheckpointJoinTest, ShardHasAFolderIfTheCoordinatorHas) {
-  for (const bool has : {false, true}) {
-    CoordinatorOptions options = OptionsOf(1, 1);
-    options.has_checkpoints = has;
-    CoordinatorDriver driver(options);
-    JoinRequest request = ShardRequest(0);
-    request.has_checkpoints = !has;
-    const absl::Status why = RefusalIn(driver.Say(1, request), 1);
-    EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(why.message()),
-                HasSubstr(has ? "shard 0, has no --checkpoint-dir, and the "
-                                "coordinator has one:"
-                              : "shard 0, has a --checkpoint-dir, and the "
-                                "coordinator has none:"));
-    request.has_checkpoints = has;
-    EXPECT_TRUE(RefusalIn(driver.Say(2, request), 2).ok());
-  }
 }
 
 JoinRequest Keeping(const std::string& name, int arrays) {
@@ -633,31 +416,13 @@ TEST(CoordinatorCheckpointJoinTest, WorkersThatUpdateKeepTheSameStateArrays) {
   options.spec.options.optimizer_place = OptimizerPlace::kWorker;
   CoordinatorDriver driver(options);
   driver.Say(1, Keeping("a", 2));
-  const absl::Status why = RefusalIn(driver.Say(2, Keeping("b", 1)), 2);
-  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(why.message()),
-              HasSubstr("b keeps 1 arrays of optimizer state, worker a has 2"));
+  ExpectRefusal(driver.Say(2, Keeping("b", 1)), 2,
+                absl::StatusCode::kFailedPrecondition,
+                "b keeps 1 arrays of optimizer state, worker a has 2");
   driver.Say(3, Keeping("c", 2));
   driver.Say(4, ShardRequest(0));
   ASSERT_EQ(driver.state(), JobState::kRunning);
   EXPECT_EQ(driver.job().state_arrays, 2);
-}
-
-// No worker is left to compare with.
-TEST(CoordinatorCheckpointJoinTest,
-     StateArraysStayTheSameAfterAllWorkersHaveDied) {
-  CoordinatorOptions options = OptionsOf(1, 1);
-  options.spec.options.optimizer_place = OptimizerPlace::kWorker;
-  CoordinatorDriver driver(options);
-  driver.Say(1, Keeping("a", 2));
-  driver.Say(2, ShardRequest(0));
-  driver.Break(1);
-  driver.Pass(absl::Seconds(1.5));
-  const absl::Status why = RefusalIn(driver.Say(3, Keeping("b", 1)), 3);
-  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(why.message()),
-              HasSubstr("b keeps 1 arrays of optimizer state, the job has 2"));
-  EXPECT_TRUE(RefusalIn(driver.Say(4, Keeping("c", 2)), 4).ok());
 }
 
 TEST(CoordinatorCheckpointJoinTest, StateArraysMayDifferIfTheServersUpdate) {
@@ -669,14 +434,6 @@ TEST(CoordinatorCheckpointJoinTest, StateArraysMayDifferIfTheServersUpdate) {
   EXPECT_EQ(driver.job().state_arrays, 1);  // Number of SGD's arrays.
 }
 
-TEST(CoordinatorCheckpointJoinTest, NumberOfStateArraysIsBounded) {
-  for (const int arrays : {-1, kStateArraysMax + 1}) {
-    CoordinatorDriver driver(OptionsOf(2, 1));
-    EXPECT_EQ(RefusalIn(driver.Say(1, Keeping("a", arrays)), 1).code(),
-              absl::StatusCode::kInvalidArgument);
-  }
-}
-
 Heartbeat Stalled(int32_t layer, int64_t round, absl::Duration waited) {
   Heartbeat heartbeat = HeartbeatOf(round, round - 1);
   heartbeat.stall = Stall{layer, round, "worker 1", waited};
@@ -684,8 +441,7 @@ Heartbeat Stalled(int32_t layer, int64_t round, absl::Duration waited) {
 }
 
 TEST(CoordinatorStallTest, StallIsAnnouncedAgainAtTwiceTheTime) {
-  CoordinatorDriver driver(OptionsOf(2, 1));
-  driver.Gather();
+  RunningDriver driver(OptionsOf(2, 1));
   const auto announced = [&](int32_t layer, int64_t round, int seconds) {
     return driver.Say(kShard0, Stalled(layer, round, absl::Seconds(seconds)))
         .announced;
@@ -708,8 +464,7 @@ TEST(CoordinatorStallTest, StallIsAnnouncedAgainAtTwiceTheTime) {
 }
 
 TEST(CoordinatorStallTest, StallIsInTheStatusAsLongAsItLasts) {
-  CoordinatorDriver driver(OptionsOf(1, 1));
-  driver.Gather();
+  RunningDriver driver(OptionsOf(1, 1));
   driver.Say(kShard0, Stalled(1, 4, absl::Seconds(10)));
   const auto stall_of = [&](PeerId id) -> std::optional<Stall> {
     for (const auto& member : driver.Status().members) {
@@ -734,8 +489,7 @@ TEST(CoordinatorStallTest, InvalidStallCostsItsSenderItsMembership) {
        {Stalled(2, 4, absl::Seconds(1)), Stalled(-1, 4, absl::Seconds(1)),
         Stalled(0, -5, absl::Seconds(1)), Stalled(0, 4, absl::ZeroDuration()),
         text}) {
-    CoordinatorDriver driver(OptionsOf(2, 1));
-    driver.Gather();
+    RunningDriver driver(OptionsOf(2, 1));
     EXPECT_EQ(RefusalIn(driver.Say(kWorker1, heartbeat), kWorker1).code(),
               absl::StatusCode::kCancelled);
   }
@@ -752,8 +506,8 @@ class DamagedCheckpointTest : public LostShardTest {
  protected:
   DamagedCheckpointTest() {
     driver_.MakeCheckpoint(5);
-    LoseShard();
-    driver_.Say(kNewShard, AnotherShard());
+    driver_.Lose(kShard1);
+    driver_.Replace(kNewShard, 1);
     driver_.ReportRest(7);
     EXPECT_EQ(driver_.job().history.base_round, 5);
   }
@@ -804,15 +558,6 @@ TEST_F(DamagedCheckpointTest, JobGoesBackToTheOlderCheckpoint) {
   EXPECT_EQ(driver_.Status().checkpoint.damage, "");
 }
 
-// All servers read the checkpoint at the same time.
-TEST_F(DamagedCheckpointTest, SecondServerThatFindsDamageChangesNothing) {
-  FindDamage();
-  FindDamage(kShard0);
-  EXPECT_THAT(driver_.ReportRest(5).set_aside, SizeIs(1));
-  EXPECT_THAT(FindDamage(kShard0).set_aside, IsEmpty());
-  ExpectRestarted(driver_.SetAside(5, 3), all_);
-}
-
 TEST_F(DamagedCheckpointTest, DamageOfAnEarlierEpochOrRoundIsIgnored) {
   const auto say = [this](uint64_t epoch, int64_t round) {
     driver_.Say(kNewShard, CheckpointDamaged{epoch, round, "torn"});
@@ -859,6 +604,274 @@ TEST_F(DamagedCheckpointTest, RestartedCoordinatorIsToldAgain) {
   driver_.Say(kNew, CheckpointDamaged{2, 5, "shard-1 is torn"});
   EXPECT_EQ(driver_.coordinator().checkpoints().setting_aside(), 5);
   EXPECT_TRUE(driver_.coordinator().epochs().Has(ChangeReason::kShardLost));
+}
+
+// ---- The last checkpoint, after all workers have left.
+
+CoordinatorOptions SavingOptions() {
+  CoordinatorOptions options = DurableOptions(/*workers=*/2, /*shards=*/2);
+  options.spec.options.checkpoint_every = 2;
+  return options;
+}
+
+// A job that saves every second step. Both workers have left after step 3.
+// Shard 0 has written its part of the last checkpoint, shard 1 has not.
+struct CoordinatorLastCheckpointTest : testing::Test {
+  CoordinatorLastCheckpointTest() {
+    driver.Say(kShard0, PartOf(0, 3, 1));
+    driver.Say(kWorker0, Leave{3});
+    left = driver.Say(kWorker1, Leave{3});
+  }
+  // Completes the last checkpoint.
+  void Complete() {
+    driver.Say(kShard1, PartOf(1, 3, 1));
+    driver.Checkpoint(3, absl::OkStatus());
+  }
+  RunningDriver driver{SavingOptions()};
+  Reaction left;
+};
+
+TEST_F(CoordinatorLastCheckpointTest,
+       LastCheckpointIsCompleteBeforeTheJobIsFinished) {
+  EXPECT_THAT(HearersOf<SaveLast>(left),
+              UnorderedElementsAre(kShard0, kShard1, kWorker0, kWorker1));
+  EXPECT_EQ(Heard<SaveLast>(left, kShard0), (SaveLast{1, 3, 0}));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  const Reaction waiting = driver.Pass(absl::Seconds(5));
+  EXPECT_THAT(HearersOf<Waiting>(waiting),
+              testing::IsSupersetOf({kWorker0, kWorker1}));
+  EXPECT_THAT(driver.Status().waiting,
+              HasSubstr("finished except for its last checkpoint, of round 3"));
+  driver.Say(kShard1, PartOf(1, 3, 1));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  const Reaction whole = driver.Checkpoint(3, absl::OkStatus());
+  EXPECT_EQ(driver.state(), JobState::kFinished);
+  EXPECT_THAT(HearersOf<JobOver>(whole),
+              UnorderedElementsAre(kShard0, kShard1, kWorker0, kWorker1));
+  EXPECT_EQ(whole.saved.back().checkpoints.newest->round, 3);
+  EXPECT_FALSE(driver.coordinator().lacks_last_checkpoint());
+}
+
+TEST_F(CoordinatorLastCheckpointTest, FailedLastCheckpointIsNotAwaited) {
+  CheckpointPart failed = PartOf(1, 3, 1);
+  failed.error = "disk is full";
+  driver.Say(kShard1, failed);
+  EXPECT_EQ(driver.state(), JobState::kFinished);
+  EXPECT_EQ(driver.Status().checkpoint.failure,
+            "shard 1 (s1 at s1:1) could not write its part: disk is full");
+  EXPECT_TRUE(driver.coordinator().lacks_last_checkpoint());
+}
+
+// Event after which the last checkpoint is awaited for some time.
+struct Wait {
+  const char* name;
+  std::function<void(CoordinatorDriver&)> event;
+  absl::Duration awaited;  // Time after which it may still come.
+  absl::Duration over;     // Time after which the job is finished without it.
+};
+
+class LastCheckpointWaitTest : public CoordinatorLastCheckpointTest,
+                               public testing::WithParamInterface<Wait> {};
+
+TEST_P(LastCheckpointWaitTest, JobIsFinishedAfterALimitedWait) {
+  GetParam().event(driver);
+  driver.Pass(GetParam().awaited);
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  driver.Pass(GetParam().over - GetParam().awaited);
+  EXPECT_EQ(driver.state(), JobState::kFinished);
+  EXPECT_TRUE(driver.coordinator().lacks_last_checkpoint());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Events, LastCheckpointWaitTest,
+    testing::Values(
+        Wait{"NoEvent", [](auto&) {}, absl::Minutes(29), absl::Minutes(31)},
+        Wait{"ShardThatIsGone", [](auto& driver) { driver.Break(kShard1); },
+             absl::ZeroDuration(), absl::Seconds(2)},
+        // The shards may have got all frames of the workers.
+        Wait{"WorkersThatAreGone",
+             [](auto& driver) {
+               driver.Break(kWorker0);
+               driver.Break(kWorker1);
+             },
+             absl::Seconds(5), absl::Minutes(1)},
+        Wait{"LostConnection",
+             [](auto& driver) {
+               driver.Say(kWorker0, LostPeer{1, PeerId::Shard(1), "reset"});
+             },
+             absl::ZeroDuration(), absl::Minutes(1)}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(CoordinatorLastCheckpointTest,
+       LastCheckpointMayComeAfterTheWorkersAreGone) {
+  driver.Break(kWorker0);
+  driver.Break(kWorker1);
+  driver.Pass(absl::Seconds(5));
+  Complete();
+  EXPECT_EQ(driver.state(), JobState::kFinished);
+  EXPECT_FALSE(driver.coordinator().lacks_last_checkpoint());
+}
+
+TEST_F(CoordinatorLastCheckpointTest, CheckpointThatComesTooLateIsAnnounced) {
+  EXPECT_THAT(driver.Pass(absl::Minutes(31)).announced,
+              Contains(HasSubstr("no checkpoint of round 3: its parts did not "
+                                 "arrive in time")));
+}
+
+// The job goes back to the checkpoint of round 1, where the workers begin anew.
+TEST(CoordinatorEndTest, JobGoesBackWhenAShardIsLostAtItsEnd) {
+  RunningDriver driver(SavingOptions());
+  driver.MakeCheckpoint(1);
+  driver.Say(kWorker0, Leave{3});
+  driver.Say(kWorker1, Leave{3});
+  driver.Break(kShard1);
+  driver.Pass(absl::Seconds(2));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  EXPECT_THAT(driver.Status().waiting,
+              HasSubstr("waits for the place of a lost server to be taken"));
+  driver.Replace(kNew, 1);
+  const Reaction on = driver.ReportRest(3);
+  EXPECT_TRUE(Heard<EpochStart>(on, kWorker0).from_base);
+  EXPECT_EQ(driver.job().history.base_round, 1);
+  EXPECT_FALSE(driver.Status().members[0].left);
+}
+
+TEST_F(CoordinatorLastCheckpointTest, ManifestUnderWayNeedsNoMember) {
+  driver.Say(kShard1, PartOf(1, 3, 1));
+  for (const SessionId session : {kShard0, kShard1, kWorker0, kWorker1}) {
+    driver.Break(session);
+  }
+  driver.Pass(absl::Seconds(5));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  driver.Checkpoint(3, absl::OkStatus());
+  EXPECT_EQ(driver.state(), JobState::kFinished);
+}
+
+// A job that is finished, of which worker 1 has been silent for a lease. All
+// other sessions have ended.
+class SilentMemberTest : public testing::Test {
+ protected:
+  SilentMemberTest() : driver_(OptionsOf(/*workers=*/2, /*shards=*/1)) {
+    driver_.Gather();
+    driver_.Pass(absl::Seconds(12), /*silent=*/{kWorker1});
+    driver_.ReportRest(0);
+    driver_.Say(kWorker0, Leave{3});
+    EXPECT_EQ(driver_.state(), JobState::kFinished);
+    driver_.Break(kWorker0);
+    driver_.Break(kShard0);
+  }
+  CoordinatorDriver driver_;
+};
+
+// The silent member may live, and must not look for a coordinator that is gone.
+TEST_F(SilentMemberTest, MemberThatStoodStillHearsThatTheJobIsFinished) {
+  EXPECT_FALSE(driver_.coordinator().everyone_knows());
+  JoinRequest request = WorkerRequest("w1");
+  request.incarnation += 1;
+  const Reaction refused = driver_.Say(60, request);
+  EXPECT_EQ(RefusalIn(refused, 60).code(), absl::StatusCode::kOutOfRange);
+  driver_.Break(60);
+  EXPECT_TRUE(driver_.coordinator().everyone_knows());
+}
+
+// A process that has died does not come back.
+TEST_F(SilentMemberTest, SilentMemberIsForgottenAMinuteLater) {
+  driver_.Pass(absl::Seconds(40), {});
+  EXPECT_FALSE(driver_.coordinator().everyone_knows());
+  driver_.Pass(absl::Seconds(30), {});
+  EXPECT_TRUE(driver_.coordinator().everyone_knows());
+}
+
+// Worker 1 sends the worker-owned layers in place of worker 0.
+TEST_F(CoordinatorLastCheckpointTest,
+       LastCheckpointMayTakeLongAfterAWorkerIsGone) {
+  const Reaction asked = [&] {
+    driver.Break(kWorker0);
+    return driver.Pass(absl::Seconds(2));
+  }();
+  EXPECT_EQ(Heard<SaveLast>(asked, kShard1), (SaveLast{1, 3, 1}));
+  driver.Pass(absl::Minutes(5));
+  ASSERT_EQ(driver.state(), JobState::kRunning);
+  Complete();
+  EXPECT_EQ(driver.state(), JobState::kFinished);
+  EXPECT_FALSE(driver.coordinator().lacks_last_checkpoint());
+}
+
+TEST_F(CoordinatorLastCheckpointTest, WorkerThatCameBackMustHearTheEnd) {
+  driver.Break(kWorker0);
+  driver.Pass(absl::Seconds(5));
+  driver.ResumeIn(60, kWorker0);
+  driver.Break(60);
+  Complete();
+  ASSERT_EQ(driver.state(), JobState::kFinished);
+  for (const SessionId session : {kShard0, kShard1, kWorker1}) {
+    driver.Break(session);
+  }
+  // The worker has not heard the end, and may resume to hear it.
+  EXPECT_FALSE(driver.coordinator().everyone_knows());
+}
+
+TEST_F(CoordinatorLastCheckpointTest, RequestDuringTheLastCheckpointIsRefused) {
+  EXPECT_EQ(driver.TryRequestCheckpoint().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+// All workers take part in each round, so the lowest last step counts.
+TEST_F(CoordinatorLastCheckpointTest,
+       LastCheckpointIsOfTheLastStepOfAllWorkers) {
+  RunningDriver other(SavingOptions());
+  other.MakeCheckpoint(3);
+  other.Say(kWorker0, Leave{1'000'000});
+  other.Say(kWorker1, Leave{3});
+  EXPECT_EQ(other.state(), JobState::kFinished);
+}
+
+// A job in which no checkpoint of the last step is due.
+struct CoordinatorLastStepTest : testing::Test {
+  CoordinatorLastStepTest() {
+    driver.MakeCheckpoint(3);
+    driver.Say(kWorker0, Leave{4});
+    left = driver.Say(kWorker1, Leave{4});
+  }
+  RunningDriver driver{SavingOptions()};
+  Reaction left;
+};
+
+TEST_F(CoordinatorLastStepTest, LastStepIsSavedThoughNoCheckpointWasDue) {
+  EXPECT_EQ(Heard<SaveLast>(left, kShard1), (SaveLast{1, 4, 0}));
+  EXPECT_EQ(Heard<SaveLast>(left, kWorker1), (SaveLast{1, 4, 0}));
+  driver.Say(kShard0, PartOf(0, 4, 1));
+  driver.Say(kShard1, PartOf(1, 4, 1));
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+  const Reaction whole = driver.Checkpoint(4, absl::OkStatus());
+  EXPECT_EQ(driver.state(), JobState::kFinished);
+  EXPECT_EQ(Heard<JobOver>(whole, kWorker0).saved_round, 4);
+  EXPECT_THAT(whole.announced,
+              Contains(HasSubstr("its parameters are in the checkpoint of "
+                                 "round 4")));
+}
+
+TEST_F(CoordinatorLastStepTest, MemberThatComesBackIsAskedAgain) {
+  driver.Break(kShard1);
+  const Reaction back = driver.ResumeIn(50, kShard1);
+  EXPECT_EQ(Heard<SaveLast>(back, 50), (SaveLast{1, 4, 0}));
+  EXPECT_THAT(HearersOf<SaveLast>(back), testing::ElementsAre(50));
+}
+
+TEST_F(CoordinatorLastStepTest, EndSaysThatNothingIsSavedWithoutAFolder) {
+  RunningDriver other(OptionsOf(1, 1));
+  const Reaction over = other.Say(kWorker0, Leave{4});
+  EXPECT_EQ(other.state(), JobState::kFinished);
+  EXPECT_EQ(Heard<JobOver>(over, kWorker0).saved_round, kInitialRound);
+  EXPECT_THAT(over.announced,
+              Contains(HasSubstr("its parameters are not saved: "
+                                 "--checkpoint-dir=DIR keeps them")));
+}
+
+TEST_F(CoordinatorLastCheckpointTest, NoWorkerJoinsDuringTheLastCheckpoint) {
+  ExpectRefusal(driver.Say(50, WorkerRequest("new")), 50,
+                absl::StatusCode::kOutOfRange,
+                "is finished except for its last checkpoint");
 }
 
 }  // namespace

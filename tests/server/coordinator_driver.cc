@@ -1,5 +1,7 @@
 #include "tests/server/coordinator_driver.h"
 
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -41,6 +43,18 @@ CoordinatorOptions OptionsOf(int workers, int shards, int max_workers) {
   return options;
 }
 
+CoordinatorOptions DurableOptions(int workers, int shards, int max_workers) {
+  CoordinatorOptions options = OptionsOf(workers, shards, max_workers);
+  options.has_checkpoints = true;
+  return options;
+}
+
+CoordinatorOptions BackupOptions(int shards) {
+  CoordinatorOptions options = OptionsOf(/*workers=*/2, shards);
+  options.spec.options.backup = true;
+  return options;
+}
+
 JoinRequest WorkerRequest(const std::string& name) {
   JoinRequest request;
   request.protocol_version = kProtocolVersion;
@@ -54,11 +68,20 @@ JoinRequest WorkerRequest(const std::string& name) {
   return request;
 }
 
-JoinRequest ShardRequest(int shard) {
+JoinRequest ShardRequest(int shard, bool has_checkpoints) {
   JoinRequest request = WorkerRequest("s" + std::to_string(shard));
   request.role = Role::kShard;
   request.shard = shard;
+  request.has_checkpoints = has_checkpoints;
   request.layers.clear();
+  return request;
+}
+
+JoinRequest AnotherShard(int shard, bool has_checkpoints) {
+  JoinRequest request = ShardRequest(shard, has_checkpoints);
+  request.incarnation = 99 + shard;
+  request.name = "another";
+  request.data_address = "another:1";
   return request;
 }
 
@@ -87,6 +110,13 @@ absl::Status RefusalIn(const Reaction& reaction, SessionId session) {
   }
   EXPECT_EQ(absl::c_count(reaction.ended, session), 1);
   return Heard<Refusal>(reaction, session).why;
+}
+
+void ExpectRefusal(const Reaction& reaction, SessionId session,
+                   absl::StatusCode code, const std::string& text) {
+  const absl::Status why = RefusalIn(reaction, session);
+  EXPECT_EQ(why.code(), code) << why;
+  EXPECT_THAT(std::string(why.message()), testing::HasSubstr(text));
 }
 
 std::vector<PeerId> SeatsOf(const EpochStart& start) {
@@ -143,9 +173,7 @@ void CoordinatorDriver::Note(const SendToMember& send) {
 Reaction CoordinatorDriver::Gather() {
   Reaction last;
   for (int shard = 0; shard < options_.spec.shards; ++shard) {
-    JoinRequest request = ShardRequest(shard);
-    request.has_checkpoints = options_.has_checkpoints;
-    last = Say(kShard0 + shard, request);
+    last = Say(kShard0 + shard, ShardRequest(shard, options_.has_checkpoints));
   }
   for (int worker = 0; worker < options_.spec.workers; ++worker) {
     last = Say(kWorker0 + worker, WorkerRequest("w" + std::to_string(worker)));
@@ -166,6 +194,15 @@ Reaction CoordinatorDriver::Break(SessionId session) {
   return React([&](CoordinatorOutbox& out) {
     coordinator_->OnSessionEnd(session, now_, out);
   });
+}
+
+Reaction CoordinatorDriver::Lose(SessionId session) {
+  Break(session);
+  return Pass(absl::Seconds(1.5));
+}
+
+Reaction CoordinatorDriver::Replace(SessionId session, int shard) {
+  return Say(session, AnotherShard(shard, options_.has_checkpoints));
 }
 
 Reaction CoordinatorDriver::Tick() {
@@ -252,6 +289,14 @@ Reaction CoordinatorDriver::ResumeIn(SessionId session, SessionId old) {
   return Say(session, ResumeOf(old));
 }
 
+Reaction CoordinatorDriver::ResumeAll(const std::vector<SessionId>& members) {
+  Reaction last;
+  for (const SessionId member : members) {
+    last = ResumeIn(kBack + member, member);
+  }
+  return last;
+}
+
 Reaction CoordinatorDriver::Beat(SessionId session, int64_t begun_step,
                                  int64_t round) {
   sessions_[session].heartbeat = HeartbeatOf(begun_step, round);
@@ -289,11 +334,17 @@ Reaction CoordinatorDriver::Report(SessionId session,
 
 Reaction CoordinatorDriver::Report(SessionId session, int64_t begun_step) {
   MachineReport report;
-  const PeerId self = sessions_.at(session).start->self;
-  if (self.role == Role::kWorker) {
+  const EpochStart& start = *sessions_.at(session).start;
+  if (start.self.role == Role::kWorker) {
     report.begun_step = begun_step;
-  } else {
-    report.closed_rounds[self.rank] = std::max(kInitialRound, begun_step - 1);
+    return Report(session, report);
+  }
+  for (int shard = 0; shard < start.job->shards(); ++shard) {
+    const ShardServers& servers = start.job->shard_servers[shard];
+    const bool holds =
+        servers.primary == start.self.rank || servers.backup == start.self.rank;
+    if (!holds) continue;
+    report.closed_rounds[shard] = std::max(kInitialRound, begun_step - 1);
   }
   return Report(session, report);
 }

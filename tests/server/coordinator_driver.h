@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -21,10 +22,17 @@ inline constexpr uint64_t kTestJobId = 4711;
 
 // Job "training".
 CoordinatorOptions OptionsOf(int workers, int shards, int max_workers = 0);
+// Options of a job with a folder for checkpoints.
+CoordinatorOptions DurableOptions(int workers, int shards, int max_workers = 0);
+// Options of a job of two workers, in which each shard has a backup.
+CoordinatorOptions BackupOptions(int shards = 2);
 
 // Join requests with the same model; incarnations follow from names.
 JoinRequest WorkerRequest(const std::string& name);
-JoinRequest ShardRequest(int shard);  // Named "s0", "s1", ...
+JoinRequest ShardRequest(int shard,  // Named "s0", "s1", ...
+                         bool has_checkpoints = false);
+// Request of another process, named "another", for the place of a shard.
+JoinRequest AnotherShard(int shard, bool has_checkpoints = false);
 
 Heartbeat HeartbeatOf(int64_t begun_step, int64_t round);
 
@@ -34,6 +42,11 @@ inline constexpr SessionId kShard1 = 1;
 inline constexpr SessionId kWorker0 = 10;
 inline constexpr SessionId kWorker1 = 11;
 inline constexpr SessionId kWorker2 = 12;
+// Sessions of processes that come later.
+inline constexpr SessionId kNew = 50;
+inline constexpr SessionId kNewShard = 60;
+// Difference of a member's session in ResumeAll to its session before.
+inline constexpr SessionId kBack = 100;
 
 // Actions of the coordinator, in order within each kind.
 struct Reaction {
@@ -80,6 +93,11 @@ CheckpointPart PartOf(int shard, int64_t round, uint64_t epoch);
 // Why `session` was refused, and ended; OK if it was not.
 absl::Status RefusalIn(const Reaction& reaction, SessionId session);
 
+// Expects that `session` was refused, and ended, with this code and a message
+// that contains `text`.
+void ExpectRefusal(const Reaction& reaction, SessionId session,
+                   absl::StatusCode code, const std::string& text);
+
 std::vector<PeerId> SeatsOf(const EpochStart& start);
 
 // A coordinator, with its sessions and its clock. What is sent in a session
@@ -96,6 +114,11 @@ class CoordinatorDriver {
   // Events, now.
   Reaction Say(SessionId session, const MemberMessage& message);
   Reaction Break(SessionId session);
+  // The session breaks, and the member counts as dead after the time in which
+  // it could resume. Returns the reaction to that.
+  Reaction Lose(SessionId session);
+  // Another process asks in `session` for the place of a shard.
+  Reaction Replace(SessionId session, int shard);
   Reaction Tick();
   Reaction Fail(const std::string& reason);
   Reaction RequestCheckpoint();  // Which must be possible.
@@ -116,6 +139,9 @@ class CoordinatorDriver {
   // The member of session `old` resumes its membership in a new one.
   Reaction ResumeIn(SessionId session, SessionId old);
   Resume ResumeOf(SessionId old) const;
+  // These members resume in new sessions, kBack later than the old ones.
+  // Returns the reaction to the last one.
+  Reaction ResumeAll(const std::vector<SessionId>& members);
 
   Reaction Beat(SessionId session, int64_t begun_step, int64_t round);
 
@@ -131,7 +157,7 @@ class CoordinatorDriver {
   // Says a report for the target and the epoch that this session heard of last.
   Reaction Report(SessionId session, const MachineReport& report);
   // Report of a member that is in step `begun_step` and has done all steps
-  // before.
+  // before. A server reports so for each shard that it holds.
   Reaction Report(SessionId session, int64_t begun_step);
   // Says reports for all members with an open session that have not reported
   // yet.
@@ -157,6 +183,15 @@ class CoordinatorDriver {
   std::optional<Coordinator> coordinator_;
   absl::Time now_ = absl::UnixEpoch();
   std::map<SessionId, Session> sessions_;
+};
+
+// Coordinator of a job that runs: all members have joined (Gather).
+class RunningDriver : public CoordinatorDriver {
+ public:
+  explicit RunningDriver(CoordinatorOptions options)
+      : CoordinatorDriver(std::move(options)) {
+    Gather();
+  }
 };
 
 }  // namespace nereus

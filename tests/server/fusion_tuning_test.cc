@@ -202,8 +202,7 @@ TEST(CoordinatorFusionTest, WorkerThatResumesIsToldAgain) {
 }
 
 TEST(CoordinatorFusionTest, WrongAnswerCostsTheMembership) {
-  CoordinatorDriver driver(TunedOptions());
-  driver.Gather();
+  RunningDriver driver(TunedOptions());
   const Reaction reaction = driver.Say(kWorker1, FusionTimed{0, 5, -2.0});
   EXPECT_THAT(RefusalIn(reaction, kWorker1).message(),
               HasSubstr("-2 seconds a step"));

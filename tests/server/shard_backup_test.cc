@@ -7,14 +7,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <optional>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
 #include "server/shard/shard.h"
-#include "tests/server/shard_pair.h"
+#include "tests/server/shard_driver.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {
@@ -93,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Both, ShardCopyPlaceTest,
                          });
 
 TEST_P(ShardCopyPlaceTest, RoundClosesOnceTheBackupHasIt) {
-  ShardPair pair(PlainSgd(GetParam()));
+  ShardPair pair(PlainSgdWithBackups(GetParam()));
   pair.Begin({10, 20});
   EXPECT_THAT(pair.Contribute(1, 0, 0, {1, 2}).sent, IsEmpty());
   EXPECT_THAT(pair.wire(), IsEmpty());
@@ -111,137 +109,19 @@ TEST_P(ShardCopyPlaceTest, RoundClosesOnceTheBackupHasIt) {
 // The last frame of a round's last contribution, again, by the time when it
 // comes; and all frames of the two servers.
 TEST_P(ShardCopyPlaceTest, RepeatedFramesAreDiscarded) {
-  ShardPair pair(PlainSgd(GetParam()));
+  ShardPair pair(PlainSgdWithBackups(GetParam()));
   pair.Begin({10, 20});
   pair.Contribute(1, 0, 0, {1, 2});
   const auto last = pair.Contribution(0, 0, 0, {3, 4});
   pair.Send(0, last);
-  const auto discarded = [&](const Frame& frame) {
-    const auto landing =
-        pair.server().OnHeader(frame.header.sender, frame.header);
-    return landing.ok() && landing->kind == Landing::Kind::kDiscard;
-  };
-  EXPECT_TRUE(discarded(last[0]));  // The round is closing.
+  pair.ExpectDiscarded(last[0]);  // The round is closing.
   const Frame mean = pair.wire().front();
   pair.Arrive(1);
   pair.ExpectDiscarded(mean);
   const Frame have = pair.wire().front();
   pair.Arrive(1);
   pair.ExpectDiscarded(have);
-  EXPECT_TRUE(discarded(last[0]));
-  pair.ExpectEqual();
-}
-
-TEST(ShardBackupTest, StatesAreBitEqualOnBothServers) {
-  for (const bool deterministic : {false, true}) {
-    JobOptions options = PlainSgd();
-    options.deterministic = deterministic;
-    options.optimizer.rule = UpdateRule::kAdam;
-    options.optimizer.learning_rate = 0.1f;
-    ShardPair quiet(options, 3);
-    ShardPair swapped(options, 3);
-    for (ShardPair* pair : {&quiet, &swapped}) pair->Begin({0.7f, -1.3f});
-    for (int64_t round = 0; round < 12; ++round) {
-      if (round == 4) swapped.Enter(Holders(1, 0, true));
-      if (round == 7) swapped.Enter(Holders(0, 1, true));
-      if (round == 9) swapped.Enter(Holders(1, -1, false));
-      if (round == 10) swapped.Enter(Holders(1, 0, false));
-      swapped.Arrive();
-      const float value = 0.1f * static_cast<float>(round - 5);
-      const auto expected = quiet.Round(round, {value, 0.3f});
-      const auto found = swapped.Round(round, {value, 0.3f});
-      EXPECT_EQ(Result(found, round), Result(expected, round)) << round;
-      EXPECT_EQ(Result(found, round, 2), Result(expected, round, 2)) << round;
-    }
-    quiet.ExpectEqual();
-    swapped.ExpectEqual();
-  }
-}
-
-// The copy has the round; the server is gone before it hears so.
-TEST_P(ShardCopyPlaceTest, BackupAnswersWorkersThatMissedTheResult) {
-  ShardPair pair(PlainSgd(GetParam()), 3);
-  pair.Begin({10, 20});
-  for (const int worker : {0, 1, 2}) {
-    pair.Contribute(worker, 0, 0, {3, 6});
-  }
-  EXPECT_THAT(pair.Arrive(1).sent, IsEmpty());
-  // Worker 2 is gone with the server.
-  EXPECT_THAT(pair.Enter(Holders(1, -1, false),
-                         [](Job& job) { job.workers.pop_back(); })
-                  .sent,
-              IsEmpty());
-  EXPECT_THAT(pair.wire(), IsEmpty());
-  for (const int worker : {1, 0}) {
-    const Effects answer = pair.Pull(worker, 0, 0);
-    ASSERT_THAT(answer.sent, SizeIs(1));
-    EXPECT_EQ(answer.sent[0].to, PeerId::Worker(worker));
-    EXPECT_EQ(Result(answer, 0), Either({7, 14}, {3, 6}));
-    EXPECT_THAT(pair.Contribute(worker, 0, 0, {50, 60}).sent, IsEmpty());
-    EXPECT_THAT(pair.Pull(worker, 0, 0).sent, IsEmpty());
-  }
-  // The next round, and a round that the primary had not closed, close without
-  // the backup.
-  pair.Contribute(0, 0, 1, {1, 1});
-  EXPECT_EQ(Result(pair.Contribute(1, 0, 1, {3, 3}), 1),
-            Either({5, 12}, {2, 2}));
-  pair.Contribute(0, 2, 0, {1, 1});
-  EXPECT_EQ(Result(pair.Contribute(1, 2, 0, {3, 3}), 0, 2),
-            Either({8, 18}, {2, 2}));
-}
-
-// The mean is lost on its way, or the answer to it.
-TEST_P(ShardCopyPlaceTest, ClosingRoundIsAskedForAgainAndAnsweredOnce) {
-  for (const int arrive : {0, 1}) {
-    ShardPair pair(PlainSgd(GetParam()), 3);
-    pair.Begin({10, 20});
-    for (const int worker : {0, 1, 2}) {
-      pair.Contribute(worker, 0, 0, {3, 6});
-    }
-    EXPECT_THAT(pair.Arrive(arrive).sent, IsEmpty());
-    pair.Enter(Holders(0, 1, true), [](Job& job) { job.workers.pop_back(); });
-    EXPECT_THAT(pair.server().oldest_open_round()->missing_workers, IsEmpty());
-    // A worker asks before the backup has it, another one after that.
-    EXPECT_THAT(pair.Pull(0, 0, 0).sent, IsEmpty());
-    EXPECT_THAT(pair.Contribute(0, 0, 0, {50, 60}).sent, IsEmpty());
-    EXPECT_THAT(pair.Pull(0, 0, 0).sent, IsEmpty());
-    const Effects closed = pair.Arrive();
-    ASSERT_THAT(closed.sent, SizeIs(1));
-    EXPECT_EQ(closed.sent[0].to, PeerId::Worker(0));
-    const Effects late = pair.Pull(1, 0, 0);
-    ASSERT_THAT(late.sent, SizeIs(1));
-    for (const Effects& each : {closed, late}) {
-      EXPECT_EQ(Result(each, 0), Either({7, 14}, {3, 6}));
-    }
-    for (const int worker : {0, 1}) {
-      EXPECT_THAT(pair.Contribute(worker, 0, 0, {50, 60}).sent, IsEmpty());
-      EXPECT_THAT(pair.Pull(worker, 0, 0).sent, IsEmpty());
-    }
-    pair.ExpectEqual();
-  }
-}
-
-TEST_P(ShardCopyPlaceTest, ClosingRoundClosesIfTheBackupIsGone) {
-  ShardPair pair(PlainSgd(GetParam()));
-  pair.Begin({10, 20});
-  for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
-  EXPECT_THAT(pair.Enter(Holders(0, -1, false)).sent, IsEmpty());
-  EXPECT_EQ(Result(pair.Pull(1, 0, 0), 0), Either({7, 14}, {3, 6}));
-}
-
-// Twice in a row, no copy has said that it has it.
-TEST_P(ShardCopyPlaceTest, ClosingRoundOutlivesSeveralEpochs) {
-  ShardPair pair(PlainSgd(GetParam()));
-  pair.Begin({10, 20});
-  for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
-  pair.Enter(Holders(0, 1, true));
-  pair.Pull(0, 0, 0);
-  pair.Enter(Holders(0, 1, true));
-  EXPECT_THAT(pair.Pull(1, 0, 0).sent, IsEmpty());
-  const Effects closed = pair.Arrive();
-  ASSERT_THAT(closed.sent, SizeIs(1));
-  EXPECT_EQ(closed.sent[0].to, PeerId::Worker(1));
-  EXPECT_EQ(Result(closed, 0), Either({7, 14}, {3, 6}));
+  pair.ExpectDiscarded(last[0]);
   pair.ExpectEqual();
 }
 
@@ -265,57 +145,8 @@ TEST(ShardBackupTest, NewWorkersBeginWithTheResultOfAClosingRound) {
   EXPECT_EQ(FloatsOf(later.sent[0].frame.payload), closed);
 }
 
-// No worker has seen a closing round: if the backup takes over, it is open
-// again.
-TEST_P(ShardCopyPlaceTest, ClosingRoundIsOpenAgainIfTheBackupTakesOver) {
-  ShardPair pair(PlainSgd(GetParam()));
-  pair.Begin({10, 20});
-  for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
-  pair.Enter(Holders(1, 0, true));
-  pair.Arrive();
-  EXPECT_THAT(pair.server().oldest_open_round()->missing_workers,
-              ElementsAre(0, 1));
-  for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {5, 10});
-  EXPECT_EQ(Result(pair.Arrive(), 0), Either({5, 10}, {5, 10}));
-  pair.ExpectEqual();
-}
-
-// The backup had the mean when roles were swapped, and the old primary had not
-// closed the round.
-TEST_P(ShardCopyPlaceTest, ServerBehindItsBackupCatchesUpWhenRolesSwap) {
-  ShardPair pair(PlainSgd(GetParam()));
-  pair.Begin({10, 20});
-  for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
-  pair.Arrive(1);
-  pair.Enter(Holders(1, 0, true));
-  // Nothing is shown that would be lost with it.
-  EXPECT_THAT(pair.Pull(0, 0, 0).sent, IsEmpty());
-  EXPECT_FALSE(pair.server().has_current_backup());
-  const Effects shown = pair.Arrive();
-  ASSERT_THAT(shown.sent, SizeIs(1));
-  EXPECT_EQ(Result(shown, 0), Either({7, 14}, {3, 6}));
-  pair.ExpectEqual();
-}
-
-TEST(ShardBackupTest, PullsWaitUntilTheBackupHasReported) {
-  ShardPair pair;
-  pair.Begin({10, 20});
-  pair.Round(0, {2, 2});
-  const std::vector<float> before = pair.parameters(0);
-  pair.Enter(Holders(0, 1, true), [](Job& job) {
-    job.workers.push_back({2, 1});
-    job.history.first_step = 1;
-  });
-  EXPECT_THAT(pair.Pull(2, 0, 0).sent, IsEmpty());
-  EXPECT_THAT(pair.Pull(2, 0, 0).sent, IsEmpty());  // Which is not held twice.
-  const Effects shown = pair.Arrive();
-  ASSERT_THAT(shown.sent, SizeIs(1));
-  EXPECT_EQ(shown.sent[0].to, PeerId::Worker(2));
-  EXPECT_EQ(Result(shown, 0), before);
-}
-
 TEST_P(ShardCopyPlaceTest, NewBackupGetsChunkAfterChunkWhileOthersGoOn) {
-  ShardPair pair(PlainSgd(GetParam()));
+  ShardPair pair(PlainSgdWithBackups(GetParam()));
   pair.Begin({10, 20});
   pair.Round(0, {2, 2});
   pair.Enter(Holders(0, -1, false));
@@ -349,48 +180,10 @@ TEST_P(ShardCopyPlaceTest, NewBackupGetsChunkAfterChunkWhileOthersGoOn) {
   EXPECT_THAT(pair.Pull(0, sent, 3 - sent / 2).sent, SizeIs(1));
 }
 
-TEST(ShardBackupTest, EpochInTheMiddleOfACopyBeginsItAgain) {
-  constexpr int64_t kElements = 2 * kFrameElementsMax + 7;
-  JobOptions options = PlainSgd();
-  options.optimizer.rule = UpdateRule::kAdam;
-  const JobPtr job = TestJob(1, 2, {VectorLayer("large", kElements)}, options);
-  ShardPair pair(job);
-  pair.Arrive();
-  const auto initial = IntegerValues(kElements, 3);
-  pair.Contribute(0, 0, kInitialRound, initial);
-  pair.Arrive();
-  pair.Contribute(0, 0, 0, IntegerValues(kElements, 4));
-  pair.Arrive();
-  pair.Enter(Holders(0, -1, false));
-  pair.Enter(Holders(0, 1, false));
-  pair.Arrive(1);
-  EXPECT_THAT(pair.wire(), SizeIs(9));  // Three arrays, of three frames each.
-  const Frame first = pair.wire().front();
-  pair.Arrive(5);
-  pair.ExpectDiscarded(first);
-  EXPECT_EQ(pair.copy().closed_round(), kInitialRound);
-  EXPECT_EQ(pair.copy().stored_bytes(), 0);
-  pair.Enter(Holders(0, 1, false));
-  EXPECT_THAT(pair.Arrive(1 + 9).sent, IsEmpty());
-  EXPECT_EQ(KindsOn(pair.wire()), std::vector<FrameKind>{FrameKind::kHave});
-  const Frame have = pair.wire().front();
-  pair.Arrive();
-  pair.ExpectDiscarded(have);
-  EXPECT_TRUE(pair.server().has_current_backup());
-  EXPECT_EQ(pair.parameters(0), pair.parameters(1));
-  // Its state came too.
-  pair.Enter(Holders(1, 0, true));
-  pair.Arrive();
-  pair.Contribute(0, 0, 1, IntegerValues(kElements, 5));
-  pair.Arrive();
-  EXPECT_EQ(pair.parameters(0), pair.parameters(1));
-  EXPECT_EQ(pair.server().closed_round(), 1);
-}
-
 // Layers that workers own are held as of the base round, and never change.
 TEST(ShardBackupTest, LayersByFactorsAreCopiedAsTheyAre) {
   const JobPtr job = TestJob(2, 2, {FactorLayer("fc", 2, 3, true, 4)},
-                             PlainSgd(), Scheme::kFactor);
+                             PlainSgdWithBackups(), Scheme::kFactor);
   ASSERT_EQ(job->routes[0].scheme, Scheme::kFactor);
   ShardPair pair(job);
   pair.Arrive();
@@ -403,21 +196,11 @@ TEST(ShardBackupTest, LayersByFactorsAreCopiedAsTheyAre) {
   Frame mean = pair.Between(FrameKind::kAggregate, 0, 0);
   mean.header.payload_bytes = 32;
   pair.ExpectRefused(mean, "workers exchange this layer without the servers");
-  pair.Enter(Holders(0, -1, false));
-  pair.Enter(Holders(0, 1, false));
-  pair.Arrive();
-  EXPECT_EQ(pair.parameters(1), initial);
-  EXPECT_TRUE(pair.server().has_current_backup());
-  pair.Enter(Holders(1, 0, true));
-  pair.Arrive();
-  const Effects pulled = pair.Pull(1, 0, kInitialRound);
-  EXPECT_EQ(ValuesIn(pulled.sent, FrameKind::kResult, 0, 0, kInitialRound, 8),
-            initial);
 }
 
 // The backup still has the mean of the last round when it becomes the primary.
 TEST(ShardBackupTest, NoMeanIsCopiedOfALayerThatHasLeftTheServers) {
-  ShardPair pair(PlainSgd(OptimizerPlace::kWorker));
+  ShardPair pair(PlainSgdWithBackups(OptimizerPlace::kWorker));
   pair.Begin({10, 20});
   pair.Round(0, {1, 2});
   pair.Enter(Holders(0, 1, true), [](Job& job) {
@@ -442,7 +225,9 @@ class RestoredCopyTest : public testing::Test {
           job.state_arrays = 2;
           for (EpochWorker& each : job.workers) each.first_step = 7;
         })) {}
-  static JobOptions Options() { return PlainSgd(OptimizerPlace::kWorker); }
+  static JobOptions Options() {
+    return PlainSgdWithBackups(OptimizerPlace::kWorker);
+  }
   // Values in the files of a server.
   void Fill(size_t load) {
     float next = 1;
@@ -454,31 +239,8 @@ class RestoredCopyTest : public testing::Test {
       }
     }
   }
-  // Frames to worker 1 of layer 0: parameters and two arrays.
-  std::vector<float> Pulled() {
-    const Effects pulled = pair_.Pull(1, 0, 6);
-    std::vector<float> all;
-    for (const uint8_t part : {0, 1, 2}) {
-      for (const float value :
-           ValuesIn(pulled.sent, FrameKind::kResult, 0, 0, 6, 2, part)) {
-        all.push_back(value);
-      }
-    }
-    return all;
-  }
   ShardPair pair_;
 };
-
-TEST_F(RestoredCopyTest, BothLoadTheCheckpoint) {
-  ASSERT_THAT(pair_.loads(), SizeIs(2));
-  Fill(0);
-  Fill(1);
-  pair_.Arrive();
-  EXPECT_TRUE(pair_.server().has_current_backup());
-  EXPECT_THAT(Pulled(), ElementsAre(1, 2, 3, 4, 5, 6));
-  pair_.Enter(Holders(1, -1, false));
-  EXPECT_THAT(Pulled(), ElementsAre(1, 2, 3, 4, 5, 6));
-}
 
 TEST_F(RestoredCopyTest, NewBackupIsSentBaseAndMean) {
   ASSERT_THAT(pair_.loads(), SizeIs(2));
@@ -503,56 +265,8 @@ TEST_F(RestoredCopyTest, NewBackupIsSentBaseAndMean) {
   EXPECT_THAT(pair_.Contribute(0, 0, 8, {9, 9}).sent, IsEmpty());
 }
 
-TEST(ShardBackupTest, BackupSavesNothingUntilItIsPrimary) {
-  JobOptions options = PlainSgd();
-  options.checkpoint_every = 1;
-  ShardPair pair(options);
-  pair.Begin({10, 20});
-  pair.Round(0, {2, 4});
-  ASSERT_THAT(pair.saves(), SizeIs(1));
-  EXPECT_EQ(pair.saves()[0].shard, 0);
-  EXPECT_EQ(pair.saves()[0].round, 0);
-  EXPECT_THAT(FloatsOf(pair.saves()[0].values[0].parameters),
-              ElementsAre(7, 14));
-  // Half of round 1 is closed when the primary dies.
-  for (const int worker : {0, 1}) pair.Contribute(worker, 0, 1, {1, 1});
-  pair.Arrive();
-  pair.Enter(Holders(1, -1, false));
-  for (const int layer : {0, 2}) {
-    for (const int worker : {0, 1}) pair.Contribute(worker, layer, 1, {1, 1});
-  }
-  EXPECT_THAT(pair.saves(), SizeIs(1));
-  pair.Round(2, {2, 2});
-  ASSERT_THAT(pair.saves(), SizeIs(2));
-  EXPECT_EQ(pair.saves()[1].round, 2);
-  EXPECT_THAT(FloatsOf(pair.saves()[1].values[0].parameters),
-              ElementsAre(3, 10));
-}
-
-TEST(ShardBackupTest, ValuesToBeWrittenAreNotTouched) {
-  JobOptions options = PlainSgd();
-  options.checkpoint_every = 1;
-  ShardPair pair(options);
-  pair.Begin({10, 20});
-  pair.Round(0, {2, 4});
-  pair.Round(1, {2, 4});
-  ASSERT_THAT(pair.saves(), SizeIs(2));
-  EXPECT_THAT(FloatsOf(pair.saves()[0].values[0].parameters),
-              ElementsAre(7, 14));
-}
-
-TEST(ShardBackupTest, BackupTakesNoFramesOfWorkers) {
-  ShardPair pair;
-  const auto frames = pair.Contribution(0, 0, kInitialRound, {1, 2});
-  const absl::Status status =
-      pair.copy().OnHeader(PeerId::Worker(0), frames[0].header).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("this server is the shard's backup"));
-}
-
 TEST(ShardBackupTest, FramesOfOtherServersAreRefused) {
-  const JobPtr job = TestJob(2, 3, PairLayers(), PlainSgd());
+  const JobPtr job = TestJob(2, 3, PairLayers(), PlainSgdWithBackups());
   Shard server(job, 0, PeerId::Shard(0));
   Shard copy(job, 0, PeerId::Shard(1));
   FrameHeader header =
@@ -577,24 +291,74 @@ TEST(ShardBackupTest, FramesOfOtherServersAreRefused) {
       HasSubstr("the sender must be a worker"));
 }
 
-TEST(ShardBackupTest, PrimaryRefusesFramesThatNoBackupSends) {
+// Frame between the servers of a pair that has its initial values.
+struct PairRefusal {
+  const char* name;
+  FrameKind kind;
+  int from;  // Server that sends the frame: 0 is the primary.
+  int64_t round;
+  const char* message;
+  std::function<void(FrameHeader&)> edit = [](FrameHeader&) {};
+};
+
+class PairRefusalTest : public testing::TestWithParam<PairRefusal> {};
+
+TEST_P(PairRefusalTest, IsRefusedWithTheReason) {
   ShardPair pair;
   pair.Begin({10, 20});
-  Frame have = pair.Between(FrameKind::kHave, 1, 0);
-  pair.ExpectDiscarded(have);
-  have.header.offset = kFrameElementsMax;
-  pair.ExpectRefused(have, "without payload");
-  have = pair.Between(FrameKind::kHave, 1, 0);
-  have.header.part = 1;
-  pair.ExpectRefused(have, "without payload");
-  for (const FrameKind kind : {FrameKind::kAggregate, FrameKind::kCopy}) {
-    pair.ExpectRefused(pair.Between(kind, 1, 0),
-                       "a backup must send frames of kind have");
-  }
-  for (const int64_t round : {int64_t{1}, int64_t{2}, kStepMax}) {
-    pair.ExpectRefused(pair.Between(FrameKind::kHave, 1, round),
-                       "round 0 is open");
-  }
+  Frame frame =
+      pair.Between(GetParam().kind, GetParam().from, GetParam().round);
+  GetParam().edit(frame.header);
+  pair.ExpectRefused(frame, GetParam().message);
+}
+
+constexpr char kHaveIsOpen[] = "round 0 is open";
+constexpr char kCopyParts[] = "a copy as of this round has 2 parts";
+
+INSTANTIATE_TEST_SUITE_P(
+    All, PairRefusalTest,
+    testing::Values(
+        PairRefusal{"HaveWithAnOffset", FrameKind::kHave, 1, 0,
+                    "without payload",
+                    [](auto& h) { h.offset = kFrameElementsMax; }},
+        PairRefusal{"HaveWithAPart", FrameKind::kHave, 1, 0, "without payload",
+                    [](auto& h) { h.part = 1; }},
+        PairRefusal{"MeanOfTheBackup", FrameKind::kAggregate, 1, 0,
+                    "a backup must send frames of kind have"},
+        PairRefusal{"CopyOfTheBackup", FrameKind::kCopy, 1, 0,
+                    "a backup must send frames of kind have"},
+        PairRefusal{"HaveOfTheNextRound", FrameKind::kHave, 1, 1, kHaveIsOpen},
+        PairRefusal{"HaveOfALaterRound", FrameKind::kHave, 1, 2, kHaveIsOpen},
+        PairRefusal{"HaveOfTheLastRound", FrameKind::kHave, 1, kStepMax,
+                    kHaveIsOpen},
+        PairRefusal{"HaveOfThePrimary", FrameKind::kHave, 0, 0,
+                    "backups take means, verdicts and copies"},
+        PairRefusal{"MeanOfALaterRound", FrameKind::kAggregate, 0, 1,
+                    "the backup follows round 0"},
+        PairRefusal{"MeanWithAPart", FrameKind::kAggregate, 0, 0,
+                    "the backup follows round 0", [](auto& h) { h.part = 1; }},
+        PairRefusal{"ShortMean", FrameKind::kAggregate, 0, 0, "payload",
+                    [](auto& h) { h.payload_bytes = 4; }},
+        PairRefusal{"CopyWithAPartTooMany", FrameKind::kCopy, 0, 0, kCopyParts,
+                    [](auto& h) { h.part = 2; }},
+        PairRefusal{"CopyWithTheLastPart", FrameKind::kCopy, 0, 0, kCopyParts,
+                    [](auto& h) { h.part = 255; }},
+        PairRefusal{"CopyOfARoundOutOfRange", FrameKind::kCopy, 0, kStepMax + 1,
+                    "rounds are in [-1, "}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ShardBackupTest, FramesOfPastRoundsAreDiscarded) {
+  ShardPair pair;
+  const Frame early = pair.Contribution(0, 0, kInitialRound, {1, 2})[0];
+  EXPECT_THAT(std::string(pair.copy()
+                              .OnHeader(early.header.sender, early.header)
+                              .status()
+                              .message()),
+              HasSubstr("this server is the shard's backup"));
+  pair.Begin({10, 20});
+  pair.ExpectDiscarded(pair.Between(FrameKind::kHave, 1, 0));
+  pair.ExpectDiscarded(pair.Between(FrameKind::kAggregate, 0, kInitialRound));
+  pair.ExpectDiscarded(pair.Between(FrameKind::kCopy, 0, kInitialRound));
 }
 
 // No backup can have a mean that was never sent.
@@ -606,34 +370,10 @@ TEST(ShardBackupTest, BackupCannotHaveAMeanThatItWasNotSent) {
   pair.ExpectRefused(pair.Between(FrameKind::kHave, 1, 1), "round 0 is open");
 }
 
-TEST(ShardBackupTest, BackupRefusesFramesThatNoPrimarySends) {
-  ShardPair pair;
-  pair.Begin({10, 20});
-  pair.ExpectRefused(pair.Between(FrameKind::kHave, 0, 0),
-                     "backups take means, verdicts and copies");
-  pair.ExpectRefused(pair.Between(FrameKind::kAggregate, 0, 1),
-                     "the backup follows round 0");
-  pair.ExpectDiscarded(pair.Between(FrameKind::kAggregate, 0, kInitialRound));
-  Frame mean = pair.Between(FrameKind::kAggregate, 0, 0);
-  mean.header.part = 1;
-  pair.ExpectRefused(mean, "the backup follows round 0");
-  mean.header.part = 0;
-  mean.header.payload_bytes = 4;
-  pair.ExpectRefused(mean, "payload");
-
-  pair.ExpectDiscarded(pair.Between(FrameKind::kCopy, 0, kInitialRound));
-  Frame copy = pair.Between(FrameKind::kCopy, 0, 0);
-  copy.header.part = 2;
-  pair.ExpectRefused(copy, "a copy as of this round has 2 parts");
-  copy.header.part = 255;
-  pair.ExpectRefused(copy, "a copy as of this round has 2 parts");
-  pair.ExpectRefused(pair.Between(FrameKind::kCopy, 0, kStepMax + 1),
-                     "rounds are in [-1, ");
-}
-
 TEST(ShardBackupTest, CopyUnderWayIsOfASingleRound) {
   constexpr int64_t kElements = kFrameElementsMax + 1;
-  ShardPair pair(TestJob(1, 2, {VectorLayer("large", kElements)}, PlainSgd()));
+  ShardPair pair(
+      TestJob(1, 2, {VectorLayer("large", kElements)}, PlainSgdWithBackups()));
   pair.Arrive();
   pair.Contribute(0, 0, kInitialRound, IntegerValues(kElements, 1));
   pair.Arrive();
@@ -664,59 +404,35 @@ TEST(ShardBackupTest, RoundThatWaitsForTheBackupSaysSo) {
   EXPECT_EQ(pair.server().oldest_open_round()->missing_backup, 1);
 }
 
-// In simulations there may be no values.
-TEST(ShardBackupTest, SizesAreCopiedWithoutValues) {
-  JobOptions options = PlainSgd();
-  options.optimizer.rule = UpdateRule::kAdam;
-  JobPtr job = TestJob(1, 2, {VectorLayer("large", 70000)}, options);
-  const auto ends = [&] {
-    return std::vector<PeerId>{PeerId::Shard(0), PeerId::Shard(1)};
-  };
-  Shard server(job, 0, ends()[0]);
-  std::optional<Shard> copy(std::in_place, job, 0, ends()[1]);
-  const std::function<void(Outbox&)> carry = [&](Outbox& out) {
-    std::deque<Effects::Sent> sent;
-    for (auto& each : Carry(out).sent) sent.push_back(std::move(each));
-    while (!sent.empty()) {
-      const Effects::Sent each = sent.front();
-      sent.pop_front();
-      EXPECT_EQ(each.frame.payload.data(), nullptr);
-      if (!each.to.has_value() || each.to->role == Role::kWorker) continue;
-      Shard& to = each.to->rank == 0 ? server : *copy;
-      const PeerId from = each.frame.header.sender;
-      ASSERT_TRUE(to.OnHeader(from, each.frame.header).ok());
-      Outbox next;
-      to.OnFrame(from, each.frame, next);
-      for (auto& more : Carry(next).sent) sent.push_back(std::move(more));
+// A primary that was about to skip a round becomes the backup. The round that
+// it then takes from the new primary is not skipped.
+TEST(ShardSkipTest, FormerPrimaryForgetsThatItsRoundWasSkipped) {
+  JobOptions options = PlainSgdWithBackups();
+  options.nan = NanPolicy::kSkip;
+  ShardPair pair(options);
+  const auto contribute = [&](int64_t round) {
+    for (const int layer : {0, 2}) {
+      for (const int worker : {0, 1}) {
+        pair.Contribute(worker, layer, round, {1, 2});
+      }
     }
   };
-  const auto contribute = [&](int64_t round) {
-    CutIntoFrames(*job,
-                  MakeHeader(*job, PeerId::Worker(0), FrameKind::kContribution,
-                             0, 0, round),
-                  Buffer::SizeOnly(70000 * 4), [&](const Frame& frame) {
-                    Outbox out;
-                    server.OnFrame(PeerId::Worker(0), frame, out);
-                    carry(out);
-                  });
-  };
-  Outbox out;
-  server.Start(out);
-  copy->Start(out);
-  carry(out);
-  contribute(kInitialRound);
+  pair.Begin({10, 20});
   contribute(0);
-  EXPECT_EQ(server.closed_round(), 0);
-  EXPECT_EQ(copy->stored_bytes(), 3 * 70000 * 4);
-  job = EpochAfter(
-      *job, [](Job& next) { next.shard_servers[0] = Holders(0, 1, false); });
-  copy.emplace(job, 0, ends()[1]);
-  server.OnEpoch(job, out);
-  copy->Start(out);
-  carry(out);
+  pair.Decide({0, /*skipped=*/true});
+  pair.Arrive(2);  // The verdict, of each layer. The answers are lost.
+  ASSERT_EQ(pair.at(0).closed_round(), kInitialRound);
+  ASSERT_EQ(pair.at(1).closed_round(), 0);
+  pair.Enter(Holders(1, 0, true), [](Job& job) {
+    job.history.verdicts = {{0, /*skipped=*/true}};
+  });
+  pair.Arrive();
+  pair.ExpectEqual();
   contribute(1);
-  EXPECT_EQ(copy->closed_round(), 1);
-  EXPECT_EQ(copy->stored_bytes(), 3 * 70000 * 4);
+  pair.Decide({1, /*skipped=*/false});
+  pair.Arrive();
+  EXPECT_THAT(pair.parameters(1), ElementsAre(9, 18));
+  pair.ExpectEqual();
 }
 
 }  // namespace

@@ -4,29 +4,26 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <set>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "server/shard/shard.h"
+#include "tests/server/shard_driver.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 // Length of a chunk of several frames.
 constexpr int64_t kElements = 140000;
 
 JobOptions Partial(Quorum quorum, int64_t staleness = kStalenessMax) {
-  JobOptions options;
+  JobOptions options = PlainSgd();
   options.rounds.quorum = quorum;
   options.rounds.staleness = staleness;
-  options.optimizer.learning_rate = 1.0f;
-  options.optimizer.momentum = 0.0f;
   return options;
 }
 
@@ -36,76 +33,40 @@ JobPtr PartialJob(int workers, JobOptions options) {
 
 // A shard with parameters that begin with 0. Worker r's gradient of step s is
 // GradientOf(r, s) everywhere.
-class PartialShard {
+class PartialShard : public ShardDriver {
  public:
-  explicit PartialShard(JobPtr job) : job_(std::move(job)), shard_(job_, 0) {
-    Deliver(0, kInitialRound, 0.0f);
+  explicit PartialShard(JobPtr job) : ShardDriver(std::move(job)) {
+    Contribute(0, kInitialRound, std::vector<float>(kElements, 0.0f));
   }
 
   static float GradientOf(int rank, int64_t step) {
     return static_cast<float>((rank + 1) * 16 + step);
   }
-
+  std::vector<Frame> Frames(int rank, int64_t step) const {
+    return Contribution(rank, step,
+                        std::vector<float>(kElements, GradientOf(rank, step)));
+  }
   // Sends a whole contribution. Returns the workers that were answered, with
   // their parameters.
   std::vector<std::pair<int, float>> Push(int rank, int64_t step) {
-    return Deliver(rank, step, GradientOf(rank, step));
-  }
-  // Its first frame alone.
-  void PushHalf(int rank, int64_t step) {
-    const auto frames = Frames(rank, step, GradientOf(rank, step));
-    DeliverAll(shard_, PeerId::Worker(rank), {frames[0]});
-  }
-  void Enter(const std::function<void(Job&)>& edit) {
-    job_ = EpochAfter(*job_, edit);
-    Outbox out;
-    shard_.OnEpoch(job_, out);
-    entered_ = Answers(Carry(out));
-  }
-  const std::vector<std::pair<int, float>>& entered() const { return entered_; }
-
-  absl::Status Refusal(int rank, int64_t step) {
-    return shard_
-        .OnHeader(PeerId::Worker(rank), Frames(rank, step, 1.0f)[0].header)
-        .status();
-  }
-
-  float parameter() const {
-    return shard_.chunk(0, 0).held().parameters.floats()[77];
-  }
-  // Value of the open sum, which is the same everywhere.
-  float open_sum(int64_t element = 77) const {
-    return shard_.chunk(0, 0).partial().sum().floats()[element];
-  }
-  int64_t round() const { return shard_.chunk(0, 0).round(); }
-  const Shard& shard() const { return shard_; }
-  const Job& job() const { return *job_; }
-
- private:
-  std::vector<Frame> Frames(int rank, int64_t step, float value) const {
-    return FramesOf(*job_, PeerId::Worker(rank), FrameKind::kContribution, 0, 0,
-                    step, std::vector<float>(kElements, value));
-  }
-  std::vector<std::pair<int, float>> Deliver(int rank, int64_t step,
-                                             float value) {
-    return Answers(
-        DeliverAll(shard_, PeerId::Worker(rank), Frames(rank, step, value)));
-  }
-  // First values of the answers; an answer has several frames.
-  static std::vector<std::pair<int, float>> Answers(const Effects& effects) {
     std::vector<std::pair<int, float>> answers;
-    for (const auto& sent : effects.sent) {
+    for (const auto& sent : Send(Frames(rank, step)).sent) {
       EXPECT_TRUE(sent.to.has_value());
-      const std::vector<float> values = FloatsOf(sent.frame.payload);
+      // An answer has several frames.
       if (sent.frame.header.offset != 0) continue;
-      answers.push_back({sent.to->rank, values[0]});
+      answers.push_back({sent.to->rank, FloatsOf(sent.frame.payload)[0]});
     }
     return answers;
   }
 
-  JobPtr job_;
-  Shard shard_;
-  std::vector<std::pair<int, float>> entered_;
+  const PartialRound& partial() { return shard().chunk(0, 0).partial(); }
+  const float* values() {
+    return shard().chunk(0, 0).held().parameters.floats();
+  }
+  float parameter() { return values()[77]; }
+  // Value of the open sum.
+  float open_sum() { return partial().sum().floats()[77]; }
+  int64_t round() { return shard().chunk(0, 0).round(); }
 };
 
 float G(int rank, int64_t step) { return PartialShard::GradientOf(rank, step); }
@@ -187,20 +148,6 @@ TEST(ShardPartialTest, EachContributionIsAnUpdateWithQuorumEach) {
   EXPECT_EQ(shard.round(), 1);
 }
 
-TEST(ShardPartialTest, StalenessBoundsHowFarTheFastGo) {
-  PartialShard shard(PartialJob(2, Partial(Quorum::kSolo, 2)));
-  EXPECT_EQ(shard.Push(0, 0).size(), 1u);
-  EXPECT_EQ(shard.Push(0, 1).size(), 1u);
-  // Worker 1's last fresh contribution would be three rounds ago.
-  EXPECT_THAT(shard.Push(0, 2), IsEmpty());
-  EXPECT_THAT(shard.shard().oldest_open_round()->missing_workers,
-              ElementsAre(1));
-  const float before = shard.parameter();
-  const float after = before - (G(0, 2) + G(1, 0)) / 2;
-  EXPECT_THAT(shard.Push(1, 0),
-              ElementsAre(std::pair{0, after}, std::pair{1, after}));
-}
-
 TEST(ShardPartialTest, WithoutStalenessRoundsAreSynchronous) {
   PartialShard shard(PartialJob(3, Partial(Quorum::kSolo, 0)));
   EXPECT_THAT(shard.Push(0, 0), IsEmpty());
@@ -209,120 +156,29 @@ TEST(ShardPartialTest, WithoutStalenessRoundsAreSynchronous) {
   EXPECT_EQ(shard.parameter(), -(G(0, 0) + G(1, 0) + G(2, 0)) / 3);
 }
 
-TEST(ShardPartialTest, RoundOfResynchronisationWaitsForAll) {
-  JobOptions options = Partial(Quorum::kSolo);
-  options.rounds.resync_every = 2;
-  PartialShard shard(PartialJob(2, options));
-  EXPECT_EQ(shard.Push(0, 0).size(), 1u);
-  EXPECT_THAT(shard.Push(0, 1), IsEmpty());
-  EXPECT_EQ(shard.Push(1, 0).size(), 1u);  // Late, and not what it waits for.
-  const auto answers = shard.Push(1, 1);
-  ASSERT_EQ(answers.size(), 2u);
-  EXPECT_EQ(answers[0].second, answers[1].second);
-  EXPECT_EQ(shard.Push(1, 2).size(), 1u);
-}
-
 // Half of it is in one round, the rest in the next: each element once.
 TEST(ShardPartialTest, ContributionThatIsUnderWayMayBeSplit) {
   PartialShard shard(PartialJob(2, Partial(Quorum::kSolo)));
-  shard.PushHalf(1, 0);
+  shard.Send({shard.Frames(1, 0)[0]});
   EXPECT_EQ(shard.open_sum(), G(1, 0));
-  EXPECT_EQ(shard.shard().chunk(0, 0).partial().begun(1), false);
-  Outbox out;
-  const auto frames =
-      FramesOf(shard.job(), PeerId::Worker(0), FrameKind::kContribution, 0, 0,
-               0, std::vector<float>(kElements, G(0, 0)));
-  DeliverAll(const_cast<Shard&>(shard.shard()), PeerId::Worker(0), frames);
+  EXPECT_EQ(shard.partial().begun(1), false);
+  shard.Push(0, 0);
   EXPECT_EQ(shard.round(), 1);
-  const auto* values = shard.shard().chunk(0, 0).held().parameters.floats();
+  const float* const values = shard.values();
   EXPECT_EQ(values[0], -(G(0, 0) + G(1, 0)) / 2);
   EXPECT_EQ(values[kElements - 1], -G(0, 0) / 2);
-  EXPECT_FALSE(shard.shard().chunk(0, 0).partial().whole());
+  EXPECT_FALSE(shard.partial().whole());
 }
 
 // Its first half was in the round before: nothing of that is counted again.
 TEST(ShardPartialTest, OtherHalfMayCloseARound) {
   PartialShard shard(PartialJob(2, Partial(Quorum::kEach)));
-  shard.PushHalf(1, 0);
+  shard.Send({shard.Frames(1, 0)[0]});
   shard.Push(0, 0);
   EXPECT_EQ(shard.Push(1, 0).size(), 1u);
-  const auto* values = shard.shard().chunk(0, 0).held().parameters.floats();
+  const float* const values = shard.values();
   EXPECT_EQ(values[0], -(G(0, 0) + G(1, 0)) / 2);
   EXPECT_EQ(values[kElements - 1], -(G(0, 0) + G(1, 0)) / 2);
-}
-
-TEST(ShardPartialTest, CountedFramesStayCountedInTheNextEpoch) {
-  PartialShard shard(PartialJob(3, Partial(Quorum::kSolo)));
-  shard.Push(0, 0);
-  shard.Push(1, 0);  // In the open sum.
-  shard.PushHalf(2, 0);
-  shard.Enter({});
-  EXPECT_EQ(shard.open_sum(), G(1, 0) + G(2, 0));
-  // Asked again, worker 1 is answered again, and counts once.
-  EXPECT_EQ(shard.Push(1, 0).size(), 1u);
-  EXPECT_EQ(shard.open_sum(), G(1, 0) + G(2, 0));
-  EXPECT_THAT(shard.Push(1, 0), IsEmpty());  // Once an epoch.
-  // The other half of worker 2's.
-  EXPECT_EQ(shard.Push(2, 0).size(), 1u);
-  EXPECT_EQ(shard.open_sum(), G(1, 0) + G(2, 0));
-  EXPECT_EQ(shard.open_sum(kElements - 1), G(1, 0) + G(2, 0));
-}
-
-TEST(ShardPartialTest, AnotherInitiatorIsDrawnIfTheFirstIsGone) {
-  const JobPtr job = PartialJob(4, Partial(Quorum::kMajority));
-  PartialShard shard(job);
-  const int gone = job->InitiatorOf(0);
-  for (int rank = 0; rank < 4; ++rank) {
-    if (rank == gone) continue;
-    EXPECT_THAT(shard.Push(rank, 0), IsEmpty());
-  }
-  shard.Enter([&](Job& next) {
-    std::erase_if(next.workers,
-                  [&](const EpochWorker& each) { return each.rank == gone; });
-  });
-  // The worker that is drawn now has contributed already.
-  EXPECT_EQ(shard.round(), 1);
-  // The others ask again, and are answered.
-  for (int rank = 0; rank < 4; ++rank) {
-    if (rank == gone) continue;
-    EXPECT_EQ(shard.Push(rank, 0).size(), 1u) << rank;
-  }
-}
-
-TEST(ShardPartialTest, LastAwaitedWorkerMayDie) {
-  PartialShard shard(PartialJob(2, Partial(Quorum::kSolo, 0)));
-  EXPECT_THAT(shard.Push(0, 0), IsEmpty());
-  shard.Enter([](Job& next) { next.workers.pop_back(); });
-  EXPECT_EQ(shard.round(), 1);
-  EXPECT_EQ(shard.parameter(), -G(0, 0));
-}
-
-TEST(ShardPartialTest, JoinerTakesPartFromItsFirstStep) {
-  PartialShard shard(PartialJob(1, Partial(Quorum::kSolo, 1)));
-  for (int64_t step = 0; step < 5; ++step) shard.Push(0, step);
-  shard.Enter([](Job& next) { next.workers.push_back({1, 6}); });
-  EXPECT_EQ(shard.Push(0, 5).size(), 1u);
-  EXPECT_EQ(shard.Push(0, 6).size(), 1u);
-  // From here on it counts as slow.
-  EXPECT_THAT(shard.Push(0, 7), IsEmpty());
-  EXPECT_EQ(shard.Push(1, 6).size(), 2u);
-}
-
-// The joiner was answered while older workers were ahead of the open round. All
-// of these are gone, so the rounds without any worker are over.
-TEST(ShardPartialTest, JoinerMayOutliveAllOtherWorkers) {
-  PartialShard shard(PartialJob(2, Partial(Quorum::kEach, 5)));
-  for (int64_t step = 0; step < 4; ++step) shard.Push(1, step);
-  ASSERT_EQ(shard.round(), 0);
-  const float before = shard.parameter();
-  shard.Enter([](Job& next) { next.workers.push_back({2, 4}); });
-  shard.Enter([](Job& next) {
-    next.workers.erase(next.workers.begin(), next.workers.begin() + 2);
-  });
-  EXPECT_EQ(shard.round(), 4);
-  EXPECT_EQ(shard.parameter(), before);
-  EXPECT_THAT(shard.Push(2, 4), ElementsAre(std::pair{2, before - G(2, 4)}));
-  EXPECT_EQ(shard.round(), 5);
 }
 
 // A worker that was to take part from step 2 on begins with step 1, since all
@@ -343,12 +199,12 @@ TEST(ShardPartialTest, FirstStepOfAWorkerMayBecomeEarlier) {
 
 TEST(ShardPartialTest, StepsComeInOrder) {
   PartialShard shard(PartialJob(2, Partial(Quorum::kSolo)));
-  EXPECT_THAT(std::string(shard.Refusal(0, 1).message()),
-              HasSubstr("step 0 of this worker is next"));
+  shard.ExpectRefused(shard.Frames(0, 1)[0].header,
+                      "step 0 of this worker is next");
   shard.Push(0, 0);
-  EXPECT_TRUE(shard.Refusal(0, 1).ok());
-  EXPECT_THAT(std::string(shard.Refusal(0, 2).message()),
-              HasSubstr("step 1 of this worker is next"));
+  EXPECT_FALSE(shard.Discards(shard.Frames(0, 1)[0]));
+  shard.ExpectRefused(shard.Frames(0, 2)[0].header,
+                      "step 1 of this worker is next");
 }
 
 TEST(ShardPartialTest, WithDecoupledRoundsWorkersAsk) {
@@ -358,16 +214,11 @@ TEST(ShardPartialTest, WithDecoupledRoundsWorkersAsk) {
   PartialShard shard(job);
   EXPECT_THAT(shard.Push(0, 0), IsEmpty());
   EXPECT_EQ(shard.round(), 1);
-  const Frame pull =
-      PullFrame(*job, PeerId::Worker(0), FrameKind::kPull, 0, 0, 0);
-  Shard& machine = const_cast<Shard&>(shard.shard());
-  const Effects effects = DeliverAll(machine, PeerId::Worker(0), {pull});
+  const Effects effects = shard.Pull(0, 0);
   EXPECT_EQ(FloatsOf(effects.sent.at(0).frame.payload)[0], -G(0, 0) / 2);
   // The round is closed. A worker that asks before its own contribution is here
   // waits for that contribution, lest it is never sent again.
-  const Frame early =
-      PullFrame(*job, PeerId::Worker(1), FrameKind::kPull, 0, 0, 0);
-  EXPECT_THAT(DeliverAll(machine, PeerId::Worker(1), {early}).sent, IsEmpty());
+  EXPECT_THAT(shard.Pull(1, 0).sent, IsEmpty());
   EXPECT_THAT(shard.Push(1, 0), ElementsAre(std::pair{1, -G(0, 0) / 2}));
 }
 

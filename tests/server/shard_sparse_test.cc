@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -11,7 +12,7 @@
 #include "common/base/crc32c.h"
 #include "common/compute/blocks.h"
 #include "server/shard/shard.h"
-#include "tests/server/shard_pair.h"
+#include "tests/server/shard_driver.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {
@@ -29,11 +30,10 @@ constexpr int64_t kFirst = 600;   // Frames of 212, 256 and 132.
 constexpr int64_t kSecond = 300;  // 256 and 44.
 
 JobOptions SparseOptions(float momentum = 0.0f) {
-  JobOptions options;
+  JobOptions options = PlainSgd();
   options.sparsity.share = 0.5;
   options.sparsity.block_elements = 256;
   options.sparsity.dense_steps = 0;
-  options.optimizer.learning_rate = 1.0f;
   options.optimizer.momentum = momentum;
   return options;
 }
@@ -71,16 +71,14 @@ std::vector<Frame> Contribution(const Job& job, int rank, int64_t round,
 class ShardSparseTest : public testing::Test {
  protected:
   explicit ShardSparseTest(JobPtr job = SparseJob(2))
-      : job_(std::move(job)), shard_(job_, 0) {
-    DeliverAll(shard_, PeerId::Worker(0),
-               FramesOf(*job_, PeerId::Worker(0), FrameKind::kContribution, 0,
-                        0, kInitialRound, std::vector<float>(kFirst, 0.0f)));
+      : driver_(std::move(job)) {
+    driver_.Contribute(0, kInitialRound, std::vector<float>(kFirst, 0.0f));
   }
 
   Effects Push(int rank, int64_t round, const std::map<int64_t, bool>& chosen,
                float value) {
-    return DeliverAll(shard_, PeerId::Worker(rank),
-                      Contribution(*job_, rank, round, chosen, value));
+    return driver_.Send(
+        Contribution(driver_.job(), rank, round, chosen, value));
   }
   // Both workers push as much; what went out.
   Effects PushBoth(int64_t round, const std::map<int64_t, bool>& chosen,
@@ -89,13 +87,14 @@ class ShardSparseTest : public testing::Test {
     return Push(1, round, chosen, value);
   }
   std::string Refusal(const Frame& frame) {
-    const auto delivery = Deliver(shard_, frame.header.sender, frame);
+    const auto delivery = Deliver(driver_.shard(), frame.header.sender, frame);
     EXPECT_EQ(delivery.status().code(), absl::StatusCode::kInvalidArgument);
     return std::string(delivery.status().message());
   }
   // The first values of the three frames.
   std::vector<float> Parameters() const {
-    const float* values = shard_.chunk(0, 0).held().parameters.floats();
+    const float* values =
+        driver_.shard().chunk(0, 0).held().parameters.floats();
     return {values[0], values[212], values[468]};
   }
   static std::vector<uint32_t> Offsets(const Effects& effects) {
@@ -106,43 +105,45 @@ class ShardSparseTest : public testing::Test {
     return offsets;
   }
 
-  JobPtr job_;
-  Shard shard_;
+  ShardDriver driver_;
 };
 
 TEST_F(ShardSparseTest, ChunksAreCutAtTheBlocksBoundaries) {
-  const FrameGrid first = job_->GridOf(job_->placement.layer_chunks(0)[0]);
+  const FrameGrid first =
+      driver_.job().GridOf(driver_.job().placement.layer_chunks(0)[0]);
   EXPECT_EQ(first.Count(), 3);
   EXPECT_EQ(first.Length(0), 212);
   EXPECT_EQ(first.Length(1), 256);
   EXPECT_EQ(first.Length(2), 132);
-  EXPECT_EQ(job_->FirstBlock(job_->placement.layer_chunks(0)[0]), 1);
-  const FrameGrid second = job_->GridOf(job_->placement.layer_chunks(1)[0]);
+  EXPECT_EQ(
+      driver_.job().FirstBlock(driver_.job().placement.layer_chunks(0)[0]), 1);
+  const FrameGrid second =
+      driver_.job().GridOf(driver_.job().placement.layer_chunks(1)[0]);
   EXPECT_EQ(second.Count(), 2);
   EXPECT_EQ(second.Length(0), 256);
   EXPECT_EQ(second.Length(1), 44);
-  EXPECT_EQ(job_->block_count(), 4);
+  EXPECT_EQ(driver_.job().block_count(), 4);
 }
 
 TEST_F(ShardSparseTest, ChosenBlocksAreUpdatedAndSentBack) {
   const Effects effects = PushBoth(0, {{0, false}, {2, false}}, 3.0f);
   EXPECT_THAT(Parameters(), ElementsAre(-3, 0, -3));
   EXPECT_THAT(Offsets(effects), ElementsAre(0, 468));
-  EXPECT_EQ(shard_.chunk(0, 0).round(), 1);
+  EXPECT_EQ(driver_.shard().chunk(0, 0).round(), 1);
 }
 
 TEST_F(ShardSparseTest, EmptyFrameClosesARoundWithoutBlocks) {
   const Effects effects = PushBoth(0, {}, 0.0f);
   ASSERT_THAT(effects.sent, SizeIs(1));
   EXPECT_EQ(effects.sent[0].frame.payload.bytes(), 0);
-  EXPECT_EQ(shard_.chunk(0, 0).round(), 1);
+  EXPECT_EQ(driver_.shard().chunk(0, 0).round(), 1);
   EXPECT_THAT(Parameters(), Each(0.0f));
 }
 
 TEST_F(ShardSparseTest, BlocksOfAnotherChoiceAreRefused) {
   Push(0, 0, {{0, false}, {1, true}}, 1.0f);
   const auto refusal = [&](const std::map<int64_t, bool>& chosen, int frame) {
-    return Refusal(Contribution(*job_, 1, 0, chosen, 1.0f)[frame]);
+    return Refusal(Contribution(driver_.job(), 1, 0, chosen, 1.0f)[frame]);
   };
   EXPECT_THAT(
       refusal({}, 0),
@@ -159,9 +160,9 @@ TEST_F(ShardSparseTest, BlocksOfAnotherChoiceAreRefused) {
       HasSubstr(
           "the part is 1, another contributor sent this frame with part 0"));
   // A frame of a worker that has sent all of its frames.
-  EXPECT_THAT(
-      Refusal(Contribution(*job_, 0, 0, {{1, true}, {2, false}}, 1.0f)[1]),
-      HasSubstr("all 2 frames of this contributor have arrived"));
+  EXPECT_THAT(Refusal(Contribution(driver_.job(), 0, 0, {{1, true}, {2, false}},
+                                   1.0f)[1]),
+              HasSubstr("all 2 frames of this contributor have arrived"));
   // The others go on.
   EXPECT_THAT(Push(1, 0, {{0, false}, {1, true}}, 1.0f).sent, SizeIs(2));
 }
@@ -169,36 +170,55 @@ TEST_F(ShardSparseTest, BlocksOfAnotherChoiceAreRefused) {
 // That holds too if no worker has sent all of its frames.
 TEST_F(ShardSparseTest, ContributionsOfDifferentBlocksAreNotMixed) {
   const auto frames = [&](int rank, const std::map<int64_t, bool>& chosen) {
-    return Contribution(*job_, rank, 0, chosen, 1.0f);
+    return Contribution(driver_.job(), rank, 0, chosen, 1.0f);
   };
-  DeliverAll(shard_, PeerId::Worker(0),
-             {frames(0, {{0, false}, {2, false}})[0]});
-  DeliverAll(shard_, PeerId::Worker(1),
-             {frames(1, {{1, false}, {2, false}})[0]});
+  driver_.Send({frames(0, {{0, false}, {2, false}})[0]});
+  driver_.Send({frames(1, {{1, false}, {2, false}})[0]});
   EXPECT_THAT(Refusal(frames(0, {{0, false}, {2, false}})[1]),
               HasSubstr("the round already has 2 frames of other blocks"));
 }
 
-TEST_F(ShardSparseTest, HeadersThatContradictThemselvesAreRefused) {
-  Frame frame = Contribution(*job_, 0, 0, {{0, false}}, 1.0f)[0];
-  frame.header.frames = 0;
-  EXPECT_THAT(Refusal(frame),
-              HasSubstr("the frame count is 0, must be from 1 to 3"));
-  frame.header.frames = 4;
-  EXPECT_THAT(Refusal(frame),
-              HasSubstr("the frame count is 4, must be from 1 to 3"));
-  frame.header.frames = 1;
-  frame.header.part = kResumedPart + 1;
-  EXPECT_THAT(Refusal(frame),
-              HasSubstr("the frame count is 1, must be from 1 to 3"));
-  frame = Contribution(*job_, 0, 0, {}, 0.0f)[0];
-  frame.header.frames = 1;
-  EXPECT_THAT(Refusal(frame),
-              HasSubstr("the frame count is 1, must be from 1 to 3"));
-  frame = Contribution(*job_, 0, 0, {{1, false}}, 1.0f)[0];
-  frame.header.offset = 256;
-  EXPECT_THAT(Refusal(frame), HasSubstr("a multiple of 256 less 44"));
+// Header of the only frame of a contribution, which an edit spoils.
+struct Contradiction {
+  const char* name;
+  std::map<int64_t, bool> chosen;
+  std::function<void(FrameHeader&)> edit;
+  const char* message;
+};
+
+class ShardSparseHeaderTest
+    : public ShardSparseTest,
+      public testing::WithParamInterface<Contradiction> {};
+
+TEST_P(ShardSparseHeaderTest, ContradictionIsRefused) {
+  Frame frame = Contribution(driver_.job(), 0, 0, GetParam().chosen, 1.0f)[0];
+  GetParam().edit(frame.header);
+  EXPECT_THAT(Refusal(frame), HasSubstr(GetParam().message));
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ShardSparseHeaderTest,
+    testing::Values(Contradiction{"ValuesOfNoFrame",
+                                  {{0, false}},
+                                  [](auto& h) { h.frames = 0; },
+                                  "the frame count is 0, must be from 1 to 3"},
+                    Contradiction{"MoreFramesThanBlocks",
+                                  {{0, false}},
+                                  [](auto& h) { h.frames = 4; },
+                                  "the frame count is 4, must be from 1 to 3"},
+                    Contradiction{"UnknownPart",
+                                  {{0, false}},
+                                  [](auto& h) { h.part = kResumedPart + 1; },
+                                  "the frame count is 1, must be from 1 to 3"},
+                    Contradiction{"FrameWithoutValues",
+                                  {},
+                                  [](auto& h) { h.frames = 1; },
+                                  "the frame count is 1, must be from 1 to 3"},
+                    Contradiction{"OffsetBetweenBlocks",
+                                  {{1, false}},
+                                  [](auto& h) { h.offset = 256; },
+                                  "a multiple of 256 less 44"}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ShardDenseTest, DenseRoundHasAllFrames) {
   const JobPtr job = TestJob(1, 1, {VectorLayer("a", 5)});
@@ -233,115 +253,63 @@ TEST_F(ShardMomentumTest, BlockThatWasHeldBackRestartsItsMomentum) {
 // A worker that asks for a round again may have begun it with another choice.
 TEST_F(ShardSparseTest, RoundClosedInAnEarlierEpochIsAnsweredWithAllValues) {
   PushBoth(0, {{1, false}}, 3.0f);
-  job_ = EpochAfter(*job_);
-  Outbox out;
-  shard_.OnEpoch(job_, out);
-  Carry(out);
-  const Frame question = PullFrame(*job_, PeerId::Worker(1), FrameKind::kPull,
-                                   /*layer=*/0, /*chunk=*/0, /*round=*/0);
-  const Effects again = DeliverAll(shard_, PeerId::Worker(1), {question});
+  driver_.Enter();
+  const Frame question = driver_.PullOf(1, 0);
+  const Effects again = driver_.Send({question});
   EXPECT_THAT(Offsets(again), ElementsAre(0, 212, 468, 0));
   EXPECT_EQ(again.sent.back().frame.payload.bytes(), 0);
   EXPECT_THAT(Parameters(), ElementsAre(0, -3, 0));
   // Once; and the worker's contribution does not count.
   EXPECT_THAT(Push(1, 0, {{2, true}}, 9.0f).sent, IsEmpty());
-  EXPECT_THAT(DeliverAll(shard_, PeerId::Worker(1), {question}).sent,
-              IsEmpty());
+  EXPECT_THAT(driver_.Send({question}).sent, IsEmpty());
 }
 
 // A worker may be done with a step, and leave, before all norms are there.
 TEST_F(ShardSparseTest, BlockLayerDoesNotCountForTheClosedRound) {
   for (const auto& [layer, elements] :
        {std::pair{1, kSecond}, std::pair{2, int64_t{4}}}) {
-    DeliverAll(
-        shard_, PeerId::Worker(0),
-        FramesOf(*job_, PeerId::Worker(0), FrameKind::kContribution, layer, 0,
-                 kInitialRound, std::vector<float>(elements, kFirstChoice)));
+    driver_.Contribute(0, kInitialRound,
+                       std::vector<float>(elements, kFirstChoice), layer);
   }
   PushBoth(0, {}, 0.0f);
   for (const int rank : {0, 1}) {
-    FrameHeader none = MakeHeader(*job_, PeerId::Worker(rank),
+    FrameHeader none = MakeHeader(driver_.job(), PeerId::Worker(rank),
                                   FrameKind::kContribution, 1, 0, 0);
-    none.wire = job_->WireOf(none);
-    DeliverAll(shard_, PeerId::Worker(rank), {{none, Buffer()}});
+    none.wire = driver_.job().WireOf(none);
+    driver_.Send({{none, Buffer()}});
   }
-  EXPECT_EQ(shard_.chunk(2, 0).round(), 0);
-  EXPECT_EQ(shard_.closed_round(), 0);
+  EXPECT_EQ(driver_.shard().chunk(2, 0).round(), 0);
+  EXPECT_EQ(driver_.shard().closed_round(), 0);
 }
 
 // All workers that were to choose the blocks of round 1 are gone. They had done
 // step 0 of layer 0.
 TEST_F(ShardSparseTest, ChoiceStaysIfAllItsWorkersAreGone) {
   const std::vector<float> choice = {1, 1, 0, 1};
-  DeliverAll(shard_, PeerId::Worker(0),
-             FramesOf(*job_, PeerId::Worker(0), FrameKind::kContribution, 2, 0,
-                      kInitialRound, choice));
-  EXPECT_EQ(shard_.chunk(2, 0).round(), 0);
+  driver_.Contribute(0, kInitialRound, choice, /*layer=*/2);
+  EXPECT_EQ(driver_.shard().chunk(2, 0).round(), 0);
   PushBoth(0, {}, 0.0f);
-  job_ = EpochAfter(*job_, [](Job& job) {
+  driver_.Enter([](Job& job) {
     job.workers = {{2, 1}};
     job.history.first_step = 1;
   });
-  Outbox out;
-  shard_.OnEpoch(job_, out);
-  Carry(out);
-  const PeerId joiner = PeerId::Worker(2);
-  const auto effects = DeliverAll(
-      shard_, joiner,
-      {PullFrame(*job_, joiner, FrameKind::kPull, 2, 0, /*round=*/0)});
+  const Effects effects = driver_.Pull(2, 0, /*layer=*/2);
   ASSERT_THAT(effects.sent, SizeIs(1));
   EXPECT_EQ(FloatsOf(effects.sent[0].frame.payload), choice);
   // Whether the model's chunks are at that round is another matter.
-  EXPECT_EQ(shard_.closed_round(), kInitialRound);
+  EXPECT_EQ(driver_.shard().closed_round(), kInitialRound);
 }
 
 TEST_F(ShardSparseTest, ChoiceIsByTheSumOfAllNorms) {
   const auto norms = [&](int rank, const std::vector<float>& values,
                          int64_t round) {
-    return DeliverAll(shard_, PeerId::Worker(rank),
-                      FramesOf(*job_, PeerId::Worker(rank),
-                               FrameKind::kContribution, 2, 0, round, values));
+    return driver_.Contribute(rank, round, values, /*layer=*/2);
   };
   norms(0, std::vector<float>(4, kFirstChoice), kInitialRound);
   norms(0, {5, 0, 3, 0}, 0);
   const Effects effects = norms(1, {0, 4, 3, 0}, 0);
   // 5, 4, 6, 0: two of four.
   EXPECT_THAT(FloatsOf(effects.sent[0].frame.payload), ElementsAre(1, 0, 1, 0));
-}
-
-// Momentum, blocks that come back after some rounds, and rounds without any.
-TEST(ShardSparseCopyTest, BackupFollowsSparseRounds) {
-  JobOptions options = PlainSgd();
-  options.optimizer.momentum = 0.5f;
-  options.sparsity.share = 0.5;
-  options.sparsity.dense_steps = 0;
-  ShardPair pair(options);
-  pair.Begin({10, 20});
-  const auto contribute = [&](int64_t round, bool travels, bool resumed) {
-    Effects effects;
-    for (const int worker : {0, 1}) {
-      Frame frame = pair.Contribution(worker, 0, round, {4, 8})[0];
-      frame.header.frames = travels ? 1 : 0;
-      frame.header.part = resumed ? kResumedPart : kValuesPart;
-      if (!travels) {
-        frame.header.payload_bytes = 0;
-        frame.header.payload_crc = 0;
-        frame.payload = Buffer();
-      }
-      pair.Send(worker, {frame});
-    }
-    effects = pair.Arrive();
-    EXPECT_THAT(effects.sent, SizeIs(1));
-    pair.ExpectEqual();
-  };
-  contribute(0, true, false);
-  EXPECT_EQ(pair.parameters(0), (std::vector<float>{6, 12}));
-  contribute(1, false, false);
-  EXPECT_EQ(pair.parameters(1), (std::vector<float>{6, 12}));
-  contribute(2, true, true);
-  EXPECT_EQ(pair.parameters(1), (std::vector<float>{2, 4}));
-  contribute(3, true, false);
-  EXPECT_EQ(pair.parameters(1), (std::vector<float>{-2, -4}));
 }
 
 }  // namespace

@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "tests/server/shard_driver.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {
@@ -17,399 +17,177 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 constexpr PeerId kWorker0 = {Role::kWorker, 0};
 constexpr PeerId kWorker1 = {Role::kWorker, 1};
 
-// An update subtracts the mean gradient.
-JobOptions PlainSgd() {
-  JobOptions options;
-  options.optimizer.learning_rate = 1.0f;
-  options.optimizer.momentum = 0.0f;
-  return options;
-}
-
-std::vector<Frame> Contribution(const Job& job, int worker, int layer,
-                                int64_t chunk, int64_t round,
-                                const std::vector<float>& values) {
-  return FramesOf(job, PeerId::Worker(worker), FrameKind::kContribution, layer,
-                  chunk, round, values);
-}
-
-Frame PullOf(const Job& job, int worker, int layer, int64_t chunk) {
-  return PullFrame(job, PeerId::Worker(worker), FrameKind::kPull, layer, chunk,
-                   kInitialRound);
-}
-
-// Delivers one worker's contribution to the only chunk of most tests.
-Effects Contribute(Shard& shard, const Job& job, int worker, int64_t round,
-                   const std::vector<float>& values) {
-  return DeliverAll(shard, PeerId::Worker(worker),
-                    Contribution(job, worker, 0, 0, round, values));
-}
-
-// Layer 0 on one shard, with its initial parameters.
-struct RunningShard {
-  explicit RunningShard(const std::vector<float>& initial,
-                        JobOptions options = PlainSgd(), int workers = 2)
-      : job(TestJob(workers, 1, {VectorLayer("scale", std::ssize(initial))},
-                    options)),
-        shard(job, 0) {
-    Contribute(shard, *job, 0, kInitialRound, initial);
-  }
-  JobPtr job;
-  Shard shard;
-};
-
 TEST(ShardTest, LifeOfAChunk) {
-  const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 3)}, PlainSgd());
-  Shard shard(job, 0);
-  EXPECT_EQ(shard.chunk_count(), 1);
+  ShardDriver running(TestJob(2, 1, {VectorLayer("scale", 3)}, PlainSgd()));
+  EXPECT_EQ(running.shard().chunk_count(), 1);
 
   // Round -1 has worker 0's values as they are; no worker has asked for them
   // yet.
-  Effects effects = Contribute(shard, *job, 0, kInitialRound, {1, 2, 3});
-  EXPECT_THAT(effects.sent, IsEmpty());
-  EXPECT_THAT(FloatsOf(shard.chunk(0, 0).held().parameters),
-              ElementsAre(1, 2, 3));
-
-  // Both workers pull.
+  EXPECT_THAT(running.Contribute(0, kInitialRound, {1, 2, 3}).sent, IsEmpty());
+  EXPECT_THAT(running.parameters(), ElementsAre(1, 2, 3));
   for (const int worker : {1, 0}) {
-    const auto pulled =
-        Deliver(shard, PeerId::Worker(worker), PullOf(*job, worker, 0, 0));
-    ASSERT_TRUE(pulled.ok()) << pulled.status();
-    const auto& sent = pulled->effects.sent;
-    ASSERT_EQ(sent.size(), 1u);
-    EXPECT_EQ(sent[0].to, PeerId::Worker(worker));
-    EXPECT_EQ(sent[0].frame.header.sender, PeerId::Shard(0));
-    EXPECT_THAT(ValuesIn(sent, FrameKind::kResult, 0, 0, kInitialRound, 3),
-                ElementsAre(1, 2, 3));
+    const Effects pulled = running.Pull(worker, kInitialRound);
+    ASSERT_THAT(pulled.sent, SizeIs(1));
+    EXPECT_EQ(pulled.sent[0].to, PeerId::Worker(worker));
+    EXPECT_EQ(pulled.sent[0].frame.header.sender, PeerId::Shard(0));
+    EXPECT_THAT(running.Result(pulled, kInitialRound), ElementsAre(1, 2, 3));
   }
 
   // Rounds 0 and 1: parameters minus the mean gradient, to all workers.
-  EXPECT_THAT(Contribute(shard, *job, 1, 0, {2, 4, 6}).sent, IsEmpty());
-  effects = Contribute(shard, *job, 0, 0, {0, 0, 2});
-  ASSERT_EQ(effects.sent.size(), 1u);
-  EXPECT_EQ(effects.sent[0].to, std::nullopt);
-  EXPECT_THAT(ValuesIn(effects.sent, FrameKind::kResult, 0, 0, 0, 3),
-              ElementsAre(0, 0, -1));
-  EXPECT_THAT(Contribute(shard, *job, 0, 1, {1, 1, 1}).sent, IsEmpty());
-  effects = Contribute(shard, *job, 1, 1, {1, 1, 1});
-  EXPECT_THAT(ValuesIn(effects.sent, FrameKind::kResult, 0, 0, 1, 3),
-              ElementsAre(-1, -1, -2));
-  EXPECT_THAT(FloatsOf(shard.chunk(0, 0).held().parameters),
-              ElementsAre(-1, -1, -2));
+  EXPECT_THAT(running.Contribute(1, 0, {2, 4, 6}).sent, IsEmpty());
+  Effects closed = running.Contribute(0, 0, {0, 0, 2});
+  ASSERT_THAT(closed.sent, SizeIs(1));
+  EXPECT_EQ(closed.sent[0].to, std::nullopt);
+  EXPECT_THAT(running.Result(closed, 0), ElementsAre(0, 0, -1));
+  EXPECT_THAT(running.Contribute(0, 1, {1, 1, 1}).sent, IsEmpty());
+  closed = running.Contribute(1, 1, {1, 1, 1});
+  EXPECT_THAT(running.Result(closed, 1), ElementsAre(-1, -1, -2));
+  EXPECT_THAT(running.parameters(), ElementsAre(-1, -1, -2));
 }
 
-TEST(ShardTest, ResultHeaderFitsTheJobAndItsChunk) {
-  RunningShard running({1, 2});
-  Contribute(running.shard, *running.job, 0, 0, {1, 1});
-  const Effects effects = Contribute(running.shard, *running.job, 1, 0, {1, 1});
-  ASSERT_EQ(effects.sent.size(), 1u);
-  const FrameHeader& header = effects.sent[0].frame.header;
-  EXPECT_TRUE(CheckFrame(*running.job, PeerId::Shard(0), header).ok());
-  EXPECT_TRUE(FrameIndex(header, 2).ok());
-}
-
-TEST(ShardTest, RoundClosesWhenTheLastMissingFrameArrives) {
-  constexpr int64_t kElements = 65537;
-  const std::vector<float> initial = IntegerValues(kElements, 0);
-  RunningShard running(initial);
-  const auto first = IntegerValues(kElements, 2);
-  const auto second = IntegerValues(kElements, 4);
-  const auto frames0 = Contribution(*running.job, 0, 0, 0, 0, first);
-  const auto frames1 = Contribution(*running.job, 1, 0, 0, 0, second);
-  ASSERT_EQ(frames0.size(), 2u);
-  EXPECT_THAT(DeliverAll(running.shard, kWorker0, {frames0[1]}).sent,
-              IsEmpty());
-  EXPECT_THAT(
-      DeliverAll(running.shard, kWorker1, {frames1[0], frames1[1]}).sent,
-      IsEmpty());
-  const Effects effects = DeliverAll(running.shard, kWorker0, {frames0[0]});
-  EXPECT_EQ(effects.sent.size(), 2u);
-  std::vector<float> expected(kElements);
-  for (int64_t i = 0; i < kElements; ++i) {
-    expected[i] = initial[i] - 0.5f * (first[i] + second[i]);
-  }
-  EXPECT_EQ(ValuesIn(effects.sent, FrameKind::kResult, 0, 0, 0, kElements),
-            expected);
-}
-
-TEST(ShardTest, EarlyPullsAreAnsweredWithTheInitialParameters) {
-  const JobPtr job = TestJob(3, 1, {VectorLayer("scale", 65537)}, PlainSgd());
-  Shard shard(job, 0);
-  for (const int worker : {2, 0}) {
-    const auto pulled =
-        Deliver(shard, PeerId::Worker(worker), PullOf(*job, worker, 0, 0));
-    ASSERT_TRUE(pulled.ok()) << pulled.status();
-    EXPECT_THAT(pulled->effects.sent, IsEmpty());
+TEST(ShardTest, EarlyPullsAreAnsweredOnceWithTheInitialParameters) {
+  ShardDriver running(TestJob(3, 1, {VectorLayer("scale", 65537)}, PlainSgd()));
+  for (int i = 0; i < 1000; ++i) {
+    for (const int worker : {2, 0}) {
+      const auto pulled = Deliver(running.shard(), PeerId::Worker(worker),
+                                  running.PullOf(worker, kInitialRound));
+      ASSERT_TRUE(pulled.ok()) << pulled.status();
+      EXPECT_THAT(pulled->effects.sent, IsEmpty());
+    }
   }
   const auto initial = IntegerValues(65537, 3);
-  const auto frames = Contribution(*job, 0, 0, 0, kInitialRound, initial);
-  EXPECT_THAT(DeliverAll(shard, kWorker0, {frames[1]}).sent, IsEmpty());
-  const Effects effects = DeliverAll(shard, kWorker0, {frames[0]});
+  const auto frames = running.Contribution(0, kInitialRound, initial);
+  EXPECT_THAT(running.Send({frames[1]}).sent, IsEmpty());
+  const Effects effects = running.Send({frames[0]});
   for (const int worker : {0, 2}) {
-    std::vector<Effects::Sent> mine;
-    for (const auto& sent : effects.sent) {
-      if (sent.to == PeerId::Worker(worker)) mine.push_back(sent);
-    }
-    EXPECT_EQ(mine.size(), 2u);
+    const auto mine = SentTo(effects.sent, PeerId::Worker(worker));
+    EXPECT_THAT(mine, SizeIs(2));
     EXPECT_EQ(ValuesIn(mine, FrameKind::kResult, 0, 0, kInitialRound, 65537),
               initial);
   }
-  EXPECT_EQ(effects.sent.size(), 4u);
-  // Answered once: the first round sends its own result only.
-  std::vector<float> zeros(65537, 0.0f);
+  EXPECT_THAT(effects.sent, SizeIs(4));
+  // The first round sends its own result only.
   for (int worker = 0; worker < 3; ++worker) {
-    const Effects round = Contribute(shard, *job, worker, 0, zeros);
-    EXPECT_EQ(round.sent.size(), worker == 2 ? 2u : 0u);
+    const Effects round =
+        running.Contribute(worker, 0, std::vector<float>(65537, 0.0f));
+    EXPECT_THAT(round.sent, SizeIs(worker == 2 ? 2 : 0));
   }
 }
 
 TEST(ShardTest, WorkerIsSentTheParametersOnceHoweverOftenItAsks) {
-  RunningShard running({10, 20});
-  const Frame pull = PullOf(*running.job, 1, 0, 0);
-  EXPECT_EQ(DeliverAll(running.shard, kWorker1, {pull}).sent.size(), 1u);
-  EXPECT_THAT(DeliverAll(running.shard, kWorker1, {pull, pull}).sent,
-              IsEmpty());
+  ShardDriver running(/*workers=*/2, {10, 20});
+  EXPECT_THAT(running.Pull(1, kInitialRound).sent, SizeIs(1));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(running.Pull(1, kInitialRound).sent, IsEmpty());
+  }
 }
 
 TEST(ShardTest, SentFramesKeepTheirValuesInLaterRounds) {
-  RunningShard running({10, 20});
-  const Effects pulled =
-      DeliverAll(running.shard, kWorker1, {PullOf(*running.job, 1, 0, 0)});
-  Contribute(running.shard, *running.job, 0, 0, {2, 2});
-  const Effects held = Contribute(running.shard, *running.job, 1, 0, {2, 2});
+  ShardDriver running(/*workers=*/2, {10, 20});
+  const Effects pulled = running.Pull(1, kInitialRound);
+  running.Contribute(0, 0, {2, 2});
+  const Effects held = running.Contribute(1, 0, {2, 2});
   for (int64_t round = 1; round < 4; ++round) {
-    Contribute(running.shard, *running.job, 0, round, {2, 2});
-    Contribute(running.shard, *running.job, 1, round, {2, 2});
-    EXPECT_THAT(ValuesIn(held.sent, FrameKind::kResult, 0, 0, 0, 2),
-                ElementsAre(8, 18));
-    EXPECT_THAT(
-        ValuesIn(pulled.sent, FrameKind::kResult, 0, 0, kInitialRound, 2),
-        ElementsAre(10, 20));
+    running.Contribute(0, round, {2, 2});
+    running.Contribute(1, round, {2, 2});
+    EXPECT_THAT(running.Result(held, 0), ElementsAre(8, 18));
+    EXPECT_THAT(running.Result(pulled, kInitialRound), ElementsAre(10, 20));
   }
-  EXPECT_THAT(FloatsOf(running.shard.chunk(0, 0).held().parameters),
-              ElementsAre(2, 12));
+  EXPECT_THAT(running.parameters(), ElementsAre(2, 12));
 }
 
 TEST(ShardTest, ParametersAreUpdatedInPlaceIfNoFrameHoldsThem) {
-  RunningShard running({10, 20});
-  const uint8_t* const memory =
-      running.shard.chunk(0, 0).held().parameters.data();
+  ShardDriver running(/*workers=*/2, {10, 20});
+  const auto memory = [&] {
+    return running.shard().chunk(0, 0).held().parameters.data();
+  };
+  const uint8_t* const before = memory();
   for (int64_t round = 0; round < 3; ++round) {
-    Contribute(running.shard, *running.job, 1, round, {1, 1});
-    Contribute(running.shard, *running.job, 0, round, {1, 1});
-    EXPECT_EQ(running.shard.chunk(0, 0).held().parameters.data(), memory);
+    running.Contribute(1, round, {1, 1});
+    running.Contribute(0, round, {1, 1});
+    EXPECT_EQ(memory(), before);
   }
 }
 
 TEST(ShardTest, OptimizerStateIsKeptFromRoundToRound) {
   JobOptions options = PlainSgd();
   options.optimizer.momentum = 0.5f;
-  RunningShard running({0}, options, /*workers=*/1);
-  Contribute(running.shard, *running.job, 0, 0, {8});
-  Contribute(running.shard, *running.job, 0, 1, {0});
-  Contribute(running.shard, *running.job, 0, 2, {0});
+  ShardDriver running(/*workers=*/1, {0}, options);
+  running.Contribute(0, 0, {8});
+  running.Contribute(0, 1, {0});
+  running.Contribute(0, 2, {0});
   // Velocities 8, 4 and 2.
-  EXPECT_THAT(FloatsOf(running.shard.chunk(0, 0).held().parameters),
-              ElementsAre(-14));
-}
-
-TEST(ShardTest, AdamCountsItsSteps) {
-  JobOptions options;
-  options.optimizer.rule = UpdateRule::kAdam;
-  RunningShard running({1}, options, /*workers=*/1);
-  float parameter = 1.0f;
-  float state[2] = {0.0f, 0.0f};
-  for (int64_t round = 0; round < 5; ++round) {
-    const auto gradient = static_cast<float>(round - 1);
-    Contribute(running.shard, *running.job, 0, round, {gradient});
-    ApplyOptimizer(options.optimizer, round, 1, 1.0f, &gradient, &parameter,
-                   state, &parameter);
-    EXPECT_THAT(FloatsOf(running.shard.chunk(0, 0).held().parameters),
-                ElementsAre(parameter));
-  }
-}
-
-TEST(ShardTest, ResultsAreMeansIfWorkersUpdate) {
-  JobOptions options = PlainSgd();
-  options.optimizer_place = OptimizerPlace::kWorker;
-  RunningShard running({5, 5}, options, /*workers=*/4);
-  Effects held;
-  for (int64_t round = 0; round < 3; ++round) {
-    Effects effects;
-    for (const int worker : {3, 1, 0, 2}) {
-      const auto value = static_cast<float>(worker + round);
-      effects =
-          Contribute(running.shard, *running.job, worker, round, {value, 4});
-    }
-    ASSERT_EQ(effects.sent.size(), 1u);
-    EXPECT_EQ(effects.sent[0].to, std::nullopt);
-    EXPECT_THAT(ValuesIn(effects.sent, FrameKind::kResult, 0, 0, round, 2),
-                ElementsAre(1.5f + static_cast<float>(round), 4));
-    if (round == 0) held = effects;
-  }
-  // The first mean is still what it was, and the parameters are the initial
-  // ones.
-  EXPECT_THAT(ValuesIn(held.sent, FrameKind::kResult, 0, 0, 0, 2),
-              ElementsAre(1.5f, 4));
-  EXPECT_THAT(FloatsOf(running.shard.chunk(0, 0).held().parameters),
-              ElementsAre(5, 5));
-}
-
-TEST(ShardTest, DeterministicSumsAreByRank) {
-  JobOptions options = PlainSgd();
-  options.optimizer_place = OptimizerPlace::kWorker;
-  options.deterministic = true;
-  RunningShard running({0}, options, /*workers=*/4);
-  // In float32, the sum in the order of ranks, 2^24 + 1 + 1 - 2^24, is 0. In
-  // the order of arrival the sum would be 2, and the mean 0.5.
-  Effects effects;
-  Contribute(running.shard, *running.job, 0, 0, {0x1.0p24f});
-  Contribute(running.shard, *running.job, 3, 0, {-0x1.0p24f});
-  Contribute(running.shard, *running.job, 2, 0, {1});
-  effects = Contribute(running.shard, *running.job, 1, 0, {1});
-  EXPECT_THAT(ValuesIn(effects.sent, FrameKind::kResult, 0, 0, 0, 1),
-              ElementsAre(0));
+  EXPECT_THAT(running.parameters(), ElementsAre(-14));
 }
 
 TEST(ShardTest, StoredBytesAreParametersAndState) {
-  for (const UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kAdam}) {
-    JobOptions options;
-    options.optimizer.rule = rule;
-    const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 10)}, options);
-    Shard shard(job, 0);
-    EXPECT_EQ(shard.stored_bytes(), 0);
-    Contribute(shard, *job, 0, kInitialRound, IntegerValues(10, 0));
-    EXPECT_EQ(shard.stored_bytes(), 40 + 40 * OptimizerStateCount(rule));
-  }
+  const auto stored = [](const JobOptions& options) {
+    ShardDriver running(/*workers=*/1, IntegerValues(10, 0), options);
+    return running.shard().stored_bytes();
+  };
   JobOptions options;
+  for (const UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kAdam}) {
+    options.optimizer.rule = rule;
+    EXPECT_EQ(stored(options), 40 + 40 * OptimizerStateCount(rule));
+  }
   options.optimizer_place = OptimizerPlace::kWorker;
-  const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 10)}, options);
-  Shard shard(job, 0);
-  Contribute(shard, *job, 0, kInitialRound, IntegerValues(10, 0));
-  EXPECT_EQ(shard.stored_bytes(), 40);
+  EXPECT_EQ(stored(options), 40);
 }
 
 TEST(ShardTest, ShardOnlyStoresAndSendsLayersByFactors) {
-  const JobPtr job = TestJob(2, 1, {FactorLayer("fc", 2, 2, true, 4)},
-                             PlainSgd(), Scheme::kFactor);
-  Shard shard(job, 0);
+  ShardDriver running(TestJob(2, 1, {FactorLayer("fc", 2, 2, true, 4)},
+                              PlainSgd(), Scheme::kFactor));
   const auto initial = IntegerValues(6, 0);
-  Contribute(shard, *job, 0, kInitialRound, initial);
-  EXPECT_EQ(shard.stored_bytes(), 24);  // No state: it never updates.
-  const Effects pulled = DeliverAll(shard, kWorker1, {PullOf(*job, 1, 0, 0)});
-  EXPECT_EQ(ValuesIn(pulled.sent, FrameKind::kResult, 0, 0, kInitialRound, 6),
+  running.Contribute(0, kInitialRound, initial);
+  // The shard never updates the layer, so it has no state.
+  EXPECT_EQ(running.shard().stored_bytes(), 24);
+  EXPECT_EQ(running.Result(running.Pull(1, kInitialRound), kInitialRound),
             initial);
-  EXPECT_EQ(shard.oldest_open_round(), std::nullopt);
+  EXPECT_EQ(running.shard().oldest_open_round(), std::nullopt);
 }
 
 TEST(ShardTest, OldestOpenRoundNamesTheMissingWorkers) {
-  const JobPtr job = TestJob(
-      3, 1, {VectorLayer("first", 4), VectorLayer("second", 4)}, PlainSgd());
-  Shard shard(job, 0);
+  ShardDriver running(TestJob(
+      3, 1, {VectorLayer("first", 4), VectorLayer("second", 4)}, PlainSgd()));
   const std::vector<float> values(4, 1.0f);
-  DeliverAll(shard, kWorker0,
-             Contribution(*job, 0, 0, 0, kInitialRound, values));
-  auto open = shard.oldest_open_round();
-  ASSERT_TRUE(open.has_value());
-  EXPECT_EQ(open->layer, 1);
-  EXPECT_EQ(open->round, kInitialRound);
-  EXPECT_THAT(open->missing_workers, ElementsAre(0));
-
-  DeliverAll(shard, kWorker0,
-             Contribution(*job, 0, 1, 0, kInitialRound, values));
-  DeliverAll(shard, kWorker1, Contribution(*job, 1, 0, 0, 0, values));
-  open = shard.oldest_open_round();
-  ASSERT_TRUE(open.has_value());
-  EXPECT_EQ(open->layer, 0);
-  EXPECT_EQ(open->round, 0);
-  EXPECT_THAT(open->missing_workers, ElementsAre(0, 2));
-
-  DeliverAll(shard, kWorker0, Contribution(*job, 0, 0, 0, 0, values));
-  DeliverAll(shard, PeerId::Worker(2), Contribution(*job, 2, 0, 0, 0, values));
-  open = shard.oldest_open_round();
-  ASSERT_TRUE(open.has_value());
-  EXPECT_EQ(open->layer, 1);
-  EXPECT_THAT(open->missing_workers, ElementsAre(0, 1, 2));
+  const auto expect_open = [&](int layer, int64_t round,
+                               const std::vector<int32_t>& missing) {
+    const auto open = running.shard().oldest_open_round();
+    ASSERT_TRUE(open.has_value());
+    EXPECT_EQ(open->layer, layer);
+    EXPECT_EQ(open->round, round);
+    EXPECT_THAT(open->missing_workers, testing::ElementsAreArray(missing));
+  };
+  running.Contribute(0, kInitialRound, values);
+  expect_open(1, kInitialRound, {0});
+  running.Contribute(0, kInitialRound, values, /*layer=*/1);
+  running.Contribute(1, 0, values);
+  expect_open(0, 0, {0, 2});
+  running.Contribute(0, 0, values);
+  running.Contribute(2, 0, values);
+  expect_open(1, 0, {0, 1, 2});
 }
 
 TEST(ShardTest, ShardWithoutChunksWaitsForNothing) {
-  const JobPtr job = TestJob(1, 3, {VectorLayer("scale", 1)});
-  const Shard shard(job, 2);
+  const Shard shard(TestJob(1, 3, {VectorLayer("scale", 1)}), 2);
   EXPECT_EQ(shard.chunk_count(), 0);
   EXPECT_EQ(shard.stored_bytes(), 0);
   EXPECT_EQ(shard.oldest_open_round(), std::nullopt);
 }
 
-TEST(ShardTest, ChunksOfAllShardsTogetherAreTheModel) {
-  const JobPtr job = TestJob(1, 2,
-                             {VectorLayer("large", 2 * kChunkElementsMax + 9),
-                              VectorLayer("small", 5)},
-                             PlainSgd());
-  std::deque<Shard> shards;
-  for (const int index : {0, 1}) shards.emplace_back(job, index);
-  int64_t chunks = 0;
-  int64_t bytes = 0;
-  for (const Chunk& chunk : job->placement.chunks()) {
-    DeliverAll(shards[chunk.shard], kWorker0,
-               Contribution(*job, 0, chunk.layer, chunk.index, kInitialRound,
-                            IntegerValues(chunk.length, chunk.index)));
-    const HeldChunk& held =
-        shards[chunk.shard].chunk(chunk.layer, chunk.index).held();
-    EXPECT_EQ(FloatsOf(held.parameters),
-              IntegerValues(chunk.length, chunk.index));
-  }
-  for (const Shard& shard : shards) {
-    chunks += shard.chunk_count();
-    bytes += shard.stored_bytes();
-  }
-  EXPECT_EQ(chunks, 4);
-  EXPECT_EQ(bytes, (2 * kChunkElementsMax + 14) * 8);
-}
-
-// Frames may be repeated, for example after a broken connection.
-TEST(ShardTest, RepetitionsAreDiscardedAndChangeNothing) {
-  RunningShard running(IntegerValues(65537, 0));
-  const auto first = IntegerValues(65537, 1);
-  const auto second = IntegerValues(65537, 2);
-  const auto frames = Contribution(*running.job, 0, 0, 0, 0, first);
-  const auto others = Contribution(*running.job, 1, 0, 0, 0, second);
-  const auto initial = Contribution(*running.job, 0, 0, 0, kInitialRound,
-                                    IntegerValues(65537, 0));
-  const auto expect_discarded = [&](PeerId from, const Frame& frame) {
-    const auto delivery = Deliver(running.shard, from, frame);
-    ASSERT_TRUE(delivery.ok()) << delivery.status();
-    EXPECT_EQ(delivery->landing, Landing::Kind::kDiscard);
-  };
-  std::vector<float> expected = IntegerValues(65537, 0);
-  for (int64_t i = 0; i < 65537; ++i) {
-    expected[i] -= 0.5f * (first[i] + second[i]);
-  }
-  expect_discarded(kWorker0, initial[0]);
-  DeliverAll(running.shard, kWorker0, {frames[1]});
-  expect_discarded(kWorker0, frames[1]);
-  DeliverAll(running.shard, kWorker0, {frames[0]});
-  expect_discarded(kWorker0, frames[0]);
-  DeliverAll(running.shard, kWorker1, others);
-  // The round is past.
-  expect_discarded(kWorker0, frames[0]);
-  expect_discarded(kWorker1, others[1]);
-  expect_discarded(kWorker0, initial[1]);
-  EXPECT_EQ(FloatsOf(running.shard.chunk(0, 0).held().parameters), expected);
-}
-
 // OnHeader changes nothing: announced frames that never arrive don't count.
 TEST(ShardTest, AnnouncedFrameWithoutPayloadDoesNotCount) {
-  RunningShard running({1});
-  const auto frames = Contribution(*running.job, 0, 0, 0, 0, {1});
+  ShardDriver running(/*workers=*/2, {1});
+  const Frame frame = running.Contribution(0, 0, {1})[0];
   for (int repeat = 0; repeat < 3; ++repeat) {
-    const auto landing = running.shard.OnHeader(kWorker0, frames[0].header);
-    ASSERT_TRUE(landing.ok()) << landing.status();
-    EXPECT_EQ(landing->kind, Landing::Kind::kScratch);
+    EXPECT_FALSE(running.Discards(frame));
   }
-  EXPECT_THAT(running.shard.oldest_open_round()->missing_workers,
+  EXPECT_THAT(running.shard().oldest_open_round()->missing_workers,
               ElementsAre(0, 1));
 }
 
@@ -431,23 +209,19 @@ TEST_P(ShardRefusalTest, IsRefusedWithTheReason) {
                              PlainSgd(), Scheme::kFactor);
   const auto chunks = job->placement.layer_chunks(0);
   ASSERT_NE(chunks[0].shard, chunks[1].shard);
-  Shard shard(job, chunks[1].shard);
-  DeliverAll(shard, kWorker0,
-             Contribution(*job, 0, 0, 1, kInitialRound, IntegerValues(5, 0)));
+  ShardDriver running(job, chunks[1].shard);
+  running.Contribute(0, kInitialRound, IntegerValues(5, 0), 0, /*chunk=*/1);
   for (int worker = 0; worker < 3; ++worker) {
-    DeliverAll(shard, PeerId::Worker(worker),
-               Contribution(*job, worker, 0, 1, 0, IntegerValues(5, worker)));
+    running.Contribute(worker, 0, IntegerValues(5, worker), 0, /*chunk=*/1);
   }
-  const int fc_shard = job->placement.layer_chunks(1)[0].shard;
-  Shard factor_shard(job, fc_shard);
-  DeliverAll(factor_shard, kWorker0,
-             Contribution(*job, 0, 1, 0, kInitialRound, IntegerValues(4, 0)));
+  ShardDriver factors(job, job->placement.layer_chunks(1)[0].shard);
+  factors.Contribute(0, kInitialRound, IntegerValues(4, 0), /*layer=*/1);
 
   FrameHeader header =
-      Contribution(*job, 1, 0, 1, 1, IntegerValues(5, 9))[0].header;
-  ASSERT_TRUE(shard.OnHeader(kWorker1, header).ok());
+      running.Contribution(1, 1, IntegerValues(5, 9), 0, /*chunk=*/1)[0].header;
+  ASSERT_TRUE(running.shard().OnHeader(kWorker1, header).ok());
   GetParam().spoil(header);
-  const Shard& target = header.layer == 1 ? factor_shard : shard;
+  const Shard& target = header.layer == 1 ? factors.shard() : running.shard();
   const absl::Status status = target.OnHeader(GetParam().from, header).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
@@ -562,13 +336,10 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ShardTest, BeforeTheInitialParametersRound0IsRefused) {
-  const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 2)}, PlainSgd());
-  const Shard shard(job, 0);
-  const auto frames = Contribution(*job, 1, 0, 0, 0, {1, 2});
-  const absl::Status status =
-      shard.OnHeader(kWorker1, frames[0].header).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("round -1 is open"));
+  const ShardDriver waiting(
+      TestJob(2, 1, {VectorLayer("scale", 2)}, PlainSgd()));
+  waiting.ExpectRefused(waiting.Contribution(1, 0, {1, 2})[0].header,
+                        "round -1 is open");
 }
 
 TEST(ShardTest, FramesWithoutMemoryCloseRoundsToo) {
@@ -600,35 +371,14 @@ TEST(ShardTest, FramesWithoutMemoryCloseRoundsToo) {
   }
 }
 
-TEST(ShardTest, RepeatedEarlyPullIsAnsweredOnce) {
-  const JobPtr job = TestJob(2, 1, {VectorLayer("scale", 2)});
-  Shard shard(job, 0);
-  const Frame pull = PullOf(*job, 1, 0, 0);
-  for (int i = 0; i < 1000; ++i) {
-    ASSERT_TRUE(Deliver(shard, PeerId::Worker(1), pull).ok());
-  }
-  const Effects effects =
-      DeliverAll(shard, PeerId::Worker(0),
-                 FramesOf(*job, PeerId::Worker(0), FrameKind::kContribution, 0,
-                          0, kInitialRound, {1, 2}));
-  EXPECT_EQ(effects.sent.size(), 1u);
-}
-
 TEST(ShardTest, PullGivesTheInitialRoundIfWorkersUpdate) {
-  JobOptions options;
-  options.optimizer_place = OptimizerPlace::kWorker;
-  const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 1)}, options);
-  Shard shard(job, 0);
-  const PeerId worker = PeerId::Worker(0);
-  DeliverAll(shard, worker, Contribution(*job, 0, 0, 0, kInitialRound, {7}));
-  DeliverAll(shard, worker, Contribution(*job, 0, 0, 0, 0, {9}));
-  const Effects effects = DeliverAll(shard, worker, {PullOf(*job, 0, 0, 0)});
-  ASSERT_EQ(effects.sent.size(), 1u);
+  ShardDriver running(/*workers=*/1, {7}, PlainSgd(OptimizerPlace::kWorker));
+  running.Contribute(0, 0, {9});
+  const Effects pulled = running.Pull(0, kInitialRound);
+  ASSERT_THAT(pulled.sent, SizeIs(1));
   // The values are the initial parameters, not the mean of round 0.
-  EXPECT_EQ(effects.sent[0].frame.header.round, kInitialRound);
-  EXPECT_THAT(
-      ValuesIn(effects.sent, FrameKind::kResult, 0, 0, kInitialRound, 1),
-      ElementsAre(7));
+  EXPECT_EQ(pulled.sent[0].frame.header.round, kInitialRound);
+  EXPECT_THAT(running.Result(pulled, kInitialRound), ElementsAre(7));
 }
 
 TEST(ShardDeathTest, FrameForAnotherShardsChunkEndsTheProcess) {
@@ -637,10 +387,340 @@ TEST(ShardDeathTest, FrameForAnotherShardsChunkEndsTheProcess) {
   const auto chunks = job->placement.chunks();
   const Chunk& chunk = *absl::c_find_if(
       chunks, [](const Chunk& each) { return each.shard == 1; });
-  Shard shard(job, 0);
+  ShardDriver driver(job);
   Outbox out;
-  const Frame frame = PullOf(*job, 0, chunk.layer, chunk.index);
-  EXPECT_DEATH(shard.OnFrame(kWorker0, frame, out), "at shard 0");
+  const Frame frame = PullFrame(*job, kWorker0, FrameKind::kPull, chunk.layer,
+                                chunk.index, kInitialRound);
+  EXPECT_DEATH(driver.shard().OnFrame(kWorker0, frame, out), "at shard 0");
+}
+
+// ---- From one epoch to the next.
+
+// The coordinator relies on the report of a frozen shard.
+TEST(ShardEpochTest, FrozenShardTakesNoContributions) {
+  ShardDriver running(/*workers=*/2, {10});
+  running.Contribute(0, 0, {1});
+  const Frame last = running.Contribution(1, 0, {3}).front();
+  const auto landing = running.shard().OnHeader(PeerId::Worker(1), last.header);
+  ASSERT_TRUE(landing.ok()) << landing.status();
+  EXPECT_NE(landing->kind, Landing::Kind::kDiscard);
+  running.shard().Freeze();
+  EXPECT_TRUE(running.Discards(last));
+  EXPECT_EQ(running.shard().closed_round(), kInitialRound);
+  // The header came before Freeze, the payload after.
+  Outbox out;
+  running.shard().OnFrame(PeerId::Worker(1), last, out);
+  EXPECT_TRUE(out.empty());
+  EXPECT_EQ(running.shard().chunk(0, 0).round(), 0);
+  EXPECT_THAT(running.Result(running.Pull(1, kInitialRound), kInitialRound),
+              ElementsAre(10));
+  running.Enter();
+  running.Contribute(0, 0, {1});
+  EXPECT_THAT(running.Result(running.Contribute(1, 0, {3}), 0), ElementsAre(8));
+}
+
+class ShardRepeatTest : public testing::TestWithParam<OptimizerPlace> {
+ protected:
+  // Returns the result of a round: all parameters are 9, or all means are 1.
+  std::vector<float> Expected() const {
+    const float value = GetParam() == OptimizerPlace::kServer ? 9.0f : 1.0f;
+    return std::vector<float>(kElements, value);
+  }
+  std::vector<float> Values(float value) const {
+    return std::vector<float>(kElements, value);
+  }
+  static constexpr int64_t kElements = kFrameElementsMax + 1;  // Two frames.
+};
+
+TEST_P(ShardRepeatTest, PullOfAClosedRoundIsAnsweredOnceInEachEpoch) {
+  ShardDriver running(/*workers=*/3, Values(10), PlainSgd(GetParam()));
+  running.Contribute(0, 0, Values(0));
+  running.Contribute(1, 0, Values(1));
+  EXPECT_EQ(running.Result(running.Contribute(2, 0, Values(2)), 0), Expected());
+  // In the epoch that closed the round, every worker gets its result unasked.
+  for (const Frame& frame : running.Contribution(1, 0, Values(1))) {
+    EXPECT_TRUE(running.Discards(frame));
+  }
+
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    running.EnterWith({{0, 0}, {1, 0}});
+    for (const int rank : {1, 0}) {
+      const auto frames = running.Contribution(rank, 0, Values(77));
+      for (const Frame& frame : frames) EXPECT_TRUE(running.Discards(frame));
+      const Effects answer = running.Pull(rank, 0);
+      EXPECT_EQ(answer.sent.size(), 2u);
+      EXPECT_EQ(SentTo(answer.sent, PeerId::Worker(rank)).size(), 2u);
+      EXPECT_EQ(running.Result(answer, 0), Expected());
+      EXPECT_EQ(answer.sent[0].frame.header.epoch, running.job().epoch);
+      for (const Frame& frame : frames) EXPECT_TRUE(running.Discards(frame));
+      EXPECT_TRUE(running.Discards(running.PullOf(rank, 0)));
+    }
+  }
+
+  // Repeated contributions do not count.
+  running.Contribute(0, 1, Values(1));
+  const Effects closed = running.Contribute(1, 1, Values(1));
+  const bool here = GetParam() == OptimizerPlace::kServer;
+  EXPECT_EQ(running.Result(closed, 1), Values(here ? 8 : 1));
+}
+
+TEST_P(ShardRepeatTest, RoundsBeforeTheLastAreNotSentAgain) {
+  ShardDriver running(/*workers=*/1, Values(10), PlainSgd(GetParam()));
+  running.Contribute(0, 0, Values(1));
+  running.Contribute(0, 1, Values(1));
+  running.Enter();
+  EXPECT_TRUE(running.Discards(running.PullOf(0, 0)));
+  EXPECT_EQ(running.Pull(0, 1).sent.size(), 2u);
+}
+
+// The parameters are still those before the round.
+TEST_P(ShardRepeatTest, PullOfAnOpenRoundIsDiscarded) {
+  ShardDriver running(/*workers=*/2, Values(10), PlainSgd(GetParam()));
+  running.Contribute(0, 0, Values(2));
+  running.Enter();
+  EXPECT_TRUE(running.Discards(running.PullOf(0, 0)));
+  running.Contribute(0, 0, Values(2));
+  // Both workers get the result of a round of this epoch unasked.
+  const Effects closed = running.Contribute(1, 0, Values(0));
+  EXPECT_EQ(running.Result(closed, 0), Expected());
+  EXPECT_TRUE(running.Discards(running.PullOf(1, 0)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, ShardRepeatTest,
+                         testing::Values(OptimizerPlace::kServer,
+                                         OptimizerPlace::kWorker),
+                         [](const auto& info) {
+                           return std::string(OptimizerPlaceName(info.param));
+                         });
+
+TEST(ShardEpochTest, JoinerIsSentTheRoundBeforeItsFirstStep) {
+  ShardDriver running(/*workers=*/2, {0});
+  running.EnterWith({{0, 0}, {1, 0}, {2, 1}, {3, 1}});
+  EXPECT_THAT(running.Pull(2, 0).sent, IsEmpty());
+  running.Contribute(0, 0, {2});
+  const Effects closed = running.Contribute(1, 0, {4});
+  // Together with the round's workers, and once.
+  ASSERT_EQ(closed.sent.size(), 2u);
+  EXPECT_EQ(closed.sent[0].to, std::nullopt);
+  EXPECT_THAT(closed.sent[0].workers, ElementsAre(0, 1));
+  EXPECT_EQ(closed.sent[1].to, PeerId::Worker(2));
+  EXPECT_THAT(ValuesIn(SentTo(closed.sent, PeerId::Worker(2)),
+                       FrameKind::kResult, 0, 0, 0, 1),
+              ElementsAre(-3));
+  // A worker that asks later is answered at once.
+  const Effects pulled = running.Pull(3, 0);
+  ASSERT_EQ(pulled.sent.size(), 1u);
+  EXPECT_EQ(pulled.sent[0].to, PeerId::Worker(3));
+  EXPECT_THAT(running.Result(pulled, 0), ElementsAre(-3));
+  EXPECT_TRUE(running.Discards(running.PullOf(3, 0)));
+}
+
+// The joiner needs only the result of the round before its first.
+TEST(ShardEpochTest, JoinerThatAsksEarlyIsSentOneResult) {
+  ShardDriver running(/*workers=*/2, {0});
+  running.EnterWith({{0, 0}, {1, 0}, {5, 2}});
+  EXPECT_THAT(running.Pull(5, 1).sent, IsEmpty());
+  running.Contribute(0, 0, {2});
+  const Effects before = running.Contribute(1, 0, {4});
+  ASSERT_EQ(before.sent.size(), 1u);
+  EXPECT_THAT(before.sent[0].workers, ElementsAre(0, 1));
+  running.Contribute(0, 1, {2});
+  const Effects last = running.Contribute(1, 1, {4});
+  ASSERT_EQ(last.sent.size(), 2u);
+  EXPECT_THAT(last.sent[0].workers, ElementsAre(0, 1));
+  EXPECT_EQ(last.sent[1].to, PeerId::Worker(5));
+  for (const int rank : {0, 1, 5}) running.Contribute(rank, 2, {2});
+  EXPECT_THAT(running.parameters(), ElementsAre(-8));
+}
+
+// Frame that a worker of the epoch sends, or a worker outside of it.
+struct EpochRefusalCase {
+  const char* name;
+  std::function<Frame(const ShardDriver&)> frame;
+  const char* message;
+};
+
+class ShardEpochRefusalTest : public testing::TestWithParam<EpochRefusalCase> {
+};
+
+// Worker 0 goes on, worker 1 has left, worker 2 has died, and worker 5 begins
+// with step 4.
+TEST_P(ShardEpochRefusalTest, IsRefusedWithTheReason) {
+  ShardDriver running(/*workers=*/3, {0});
+  running.Enter([](Job& job) {
+    job.workers = {{0, 0}, {5, 4}};
+    job.crew.left_workers = {1};
+  });
+  running.ExpectRefused(GetParam().frame(running).header, GetParam().message);
+  EXPECT_FALSE(running.Discards(running.PullOf(5, 3)));
+}
+
+EpochRefusalCase PullOfRound(const char* name, int64_t round) {
+  return {name,
+          [=](const ShardDriver& driver) { return driver.PullOf(5, round); },
+          "this worker takes part from round 4 on"};
+}
+
+EpochRefusalCase Contributes(const char* name, int rank, const char* message) {
+  return {name,
+          [=](const ShardDriver& driver) {
+            return driver.Contribution(rank, 0, {1})[0];
+          },
+          message};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ShardEpochRefusalTest,
+    testing::Values(
+        PullOfRound("PullOfTheInitialRound", kInitialRound),
+        PullOfRound("PullOfAnEarlierRound", 2),
+        PullOfRound("PullOfTheFirstRound", 4),
+        PullOfRound("PullOfALaterRound", 5),
+        Contributes("ContributionBeforeTheFirstStep", 5,
+                    "this worker takes part from round 4 on"),
+        Contributes("WorkerThatHasLeft", 1, "the sender must be a worker"),
+        Contributes("WorkerThatHasDied", 2, "not one of the job's 2 workers")),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// Workers own the layer: a joiner gets it from one of them.
+TEST(ShardEpochTest, MeansAreNotGivenToJoiners) {
+  ShardDriver running(/*workers=*/1, {5}, PlainSgd(OptimizerPlace::kWorker));
+  running.Contribute(0, 0, {1});
+  running.Enter([](Job& job) {
+    job.workers = {{0, 0}, {1, 1}};
+    job.history.donor = 0;
+  });
+  running.ExpectRefused(running.PullOf(1, 0).header,
+                        "this server has the values of round -1");
+}
+
+TEST(ShardEpochTest, EarlyPullsOfTheOldEpochAreNotAnswered) {
+  ShardDriver running(TestJob(2, 1, {VectorLayer("scale", 1)}, PlainSgd()));
+  running.Pull(1, kInitialRound);
+  running.Enter();
+  EXPECT_THAT(running.Contribute(0, kInitialRound, {3}).sent, IsEmpty());
+}
+
+TEST(ShardEpochTest, NextWorkerGivesTheInitialValuesIfTheFirstDies) {
+  ShardDriver running(TestJob(3, 1, {VectorLayer("scale", 65537)}, PlainSgd()));
+  const auto values = IntegerValues(65537, 11);
+  running.Send(
+      {running.Contribution(0, kInitialRound, IntegerValues(65537, 1))[1]});
+  running.EnterWith({{1, 0}, {2, 0}});
+  running.ExpectRefused(
+      running.Contribution(2, kInitialRound, values)[0].header,
+      "worker 1 alone sends the initial parameters");
+  running.Contribute(1, kInitialRound, values);
+  EXPECT_EQ(running.parameters(), values);
+}
+
+TEST(ShardReportTest, ClosedRoundIsTheLastThatAllChunksHaveClosed) {
+  ShardDriver running(
+      TestJob(1, 1,
+              {VectorLayer("first", 4), VectorLayer("second", 4),
+               FactorLayer("fc", 2, 2, false, 1)},
+              PlainSgd(), Scheme::kFactor));
+  const auto closed_after = [&](int layer, int64_t round) {
+    running.Contribute(0, round, IntegerValues(4, 0), layer);
+    return running.shard().closed_round();
+  };
+  EXPECT_EQ(running.shard().closed_round(), kInitialRound);
+  EXPECT_EQ(closed_after(0, kInitialRound), kInitialRound);
+  EXPECT_EQ(closed_after(0, 0), kInitialRound);
+  EXPECT_EQ(closed_after(1, kInitialRound), kInitialRound);
+  EXPECT_EQ(closed_after(1, 0), 0);
+  EXPECT_EQ(closed_after(1, 1), 0);
+  EXPECT_EQ(closed_after(0, 1), 1);
+}
+
+TEST(ShardReportTest, ShardWithoutRoundsReportsNone) {
+  const JobPtr job = TestJob(1, 3, {FactorLayer("fc", 2, 2, false, 1)},
+                             PlainSgd(), Scheme::kFactor);
+  for (int index = 0; index < 3; ++index) {
+    EXPECT_EQ(Shard(job, index).closed_round(), std::nullopt) << index;
+  }
+}
+
+// ---- Jobs with Overlap::kDecoupled: workers ask for each result.
+
+class ShardPullTest : public testing::TestWithParam<OptimizerPlace> {
+ protected:
+  static JobOptions Decoupled() {
+    JobOptions options = PlainSgd(GetParam());
+    options.overlap = Overlap::kDecoupled;
+    return options;
+  }
+  void CloseRound(int64_t round) {
+    for (const int worker : {0, 1}) running.Contribute(worker, round, {2, 2});
+  }
+  // Result of a round: the parameters, or the mean.
+  std::vector<float> Either(std::vector<float> parameters,
+                            std::vector<float> mean) const {
+    return GetParam() == OptimizerPlace::kServer ? parameters : mean;
+  }
+
+  ShardDriver running{/*workers=*/2, {1, 2}, Decoupled()};
+};
+
+INSTANTIATE_TEST_SUITE_P(Places, ShardPullTest,
+                         testing::Values(OptimizerPlace::kServer,
+                                         OptimizerPlace::kWorker),
+                         [](const auto& info) {
+                           return std::string(OptimizerPlaceName(info.param));
+                         });
+
+TEST_P(ShardPullTest, WorkersAreSentOnlyRequestedResults) {
+  running.Pull(1, 0);
+  EXPECT_THAT(running.Contribute(0, 0, {2, 2}).sent, IsEmpty());
+  // Worker 1 has asked before, worker 0 does so after.
+  const Effects closed = running.Contribute(1, 0, {4, 4});
+  ASSERT_THAT(closed.sent, SizeIs(1));
+  EXPECT_EQ(closed.sent[0].to, PeerId::Worker(1));
+  EXPECT_EQ(running.Result(closed, 0), Either({-2, -1}, {3, 3}));
+  const Effects pulled = running.Pull(0, 0);
+  ASSERT_THAT(pulled.sent, SizeIs(1));
+  EXPECT_EQ(pulled.sent[0].to, PeerId::Worker(0));
+  EXPECT_EQ(running.Result(pulled, 0), Either({-2, -1}, {3, 3}));
+}
+
+TEST_P(ShardPullTest, RoundIsSentOnce) {
+  for (int64_t round = 0; round < 3; ++round) {
+    CloseRound(round);
+    EXPECT_THAT(running.Pull(0, round).sent, SizeIs(1));
+    EXPECT_TRUE(running.Discards(running.PullOf(0, round)));
+  }
+}
+
+TEST_P(ShardPullTest, OnlyTheOpenAndTheLastRoundCanBePulled) {
+  CloseRound(0);
+  CloseRound(1);
+  for (const int64_t round : {0, 3}) {
+    running.ExpectRefused(running.PullOf(0, round).header, "round 2 is open");
+  }
+  for (const int64_t round : {1, 2}) running.Pull(0, round);
+}
+
+// The values before its first round are a worker's first values.
+TEST(ShardJoinerPullTest, WorkerWithoutAPartInARoundGetsNoResult) {
+  JobOptions options = PlainSgd();
+  options.overlap = Overlap::kDecoupled;
+  ShardDriver running(/*workers=*/1, {1}, options);
+  running.Contribute(0, 0, {2});
+  running.EnterWith({{0, 0}, {7, 2}});
+  running.ExpectRefused(running.PullOf(7, 0).header, "takes part from round 2");
+  running.Pull(7, 1);
+  const Effects closed = running.Contribute(0, 1, {2});
+  ASSERT_THAT(closed.sent, SizeIs(1));
+  EXPECT_EQ(closed.sent[0].to, PeerId::Worker(7));
+}
+
+// In a new epoch workers contribute again, and ask again.
+TEST_P(ShardPullTest, ContributionToAClosedRoundAsksForNothing) {
+  CloseRound(0);
+  running.Pull(0, 0);
+  running.Enter();
+  EXPECT_THAT(running.Contribute(0, 0, {2, 2}).sent, IsEmpty());
+  EXPECT_EQ(running.Result(running.Pull(0, 0), 0), Either({-1, 0}, {2, 2}));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "tests/server/shard_pair.h"
+#include "tests/server/shard_driver.h"
 
 #include <gmock/gmock.h>
 
@@ -14,8 +14,97 @@ JobOptions PlainSgd(OptimizerPlace place) {
   options.optimizer.learning_rate = 1.0f;
   options.optimizer.momentum = 0.0f;
   options.optimizer_place = place;
+  return options;
+}
+
+JobOptions PlainSgdWithBackups(OptimizerPlace place) {
+  JobOptions options = PlainSgd(place);
   options.backup = true;
   return options;
+}
+
+namespace {
+
+// Expects that `shard` refuses a frame of its sender for this reason.
+void ExpectRefusedBy(const Shard& shard, const FrameHeader& header,
+                     const std::string& why) {
+  const absl::Status status = shard.OnHeader(header.sender, header).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+}
+
+bool DiscardsIn(const Shard& shard, const FrameHeader& header) {
+  const auto landing = shard.OnHeader(header.sender, header);
+  EXPECT_TRUE(landing.ok()) << landing.status();
+  return landing.ok() && landing->kind == Landing::Kind::kDiscard;
+}
+
+}  // namespace
+
+ShardDriver::ShardDriver(JobPtr job, int shard)
+    : job_(std::move(job)), shard_(job_, shard) {}
+
+ShardDriver::ShardDriver(int workers, const std::vector<float>& initial,
+                         JobOptions options)
+    : ShardDriver(TestJob(
+          workers, 1, {VectorLayer("scale", std::ssize(initial))}, options)) {
+  Contribute(0, kInitialRound, initial);
+}
+
+std::vector<float> ShardDriver::parameters(int layer) const {
+  return FloatsOf(shard_.chunk(layer, 0).held().parameters);
+}
+
+Effects ShardDriver::Enter(const std::function<void(Job&)>& edit) {
+  job_ = EpochAfter(*job_, edit);
+  Outbox out;
+  shard_.OnEpoch(job_, out);
+  return Carry(out);
+}
+
+Effects ShardDriver::EnterWith(const std::vector<EpochWorker>& workers) {
+  return Enter([&](Job& job) { job.workers = workers; });
+}
+
+Effects ShardDriver::Send(const std::vector<Frame>& frames) {
+  return DeliverAll(shard_, frames.front().header.sender, frames);
+}
+
+std::vector<Frame> ShardDriver::Contribution(int rank, int64_t round,
+                                             const std::vector<float>& values,
+                                             int layer, int64_t chunk) const {
+  return FramesOf(*job_, PeerId::Worker(rank), FrameKind::kContribution, layer,
+                  chunk, round, values);
+}
+
+Effects ShardDriver::Contribute(int rank, int64_t round,
+                                const std::vector<float>& values, int layer,
+                                int64_t chunk) {
+  return Send(Contribution(rank, round, values, layer, chunk));
+}
+
+Frame ShardDriver::PullOf(int rank, int64_t round, int layer) const {
+  return PullFrame(*job_, PeerId::Worker(rank), FrameKind::kPull, layer, 0,
+                   round);
+}
+
+Effects ShardDriver::Pull(int rank, int64_t round, int layer) {
+  return Send({PullOf(rank, round, layer)});
+}
+
+bool ShardDriver::Discards(const Frame& frame) const {
+  return DiscardsIn(shard_, frame.header);
+}
+
+void ShardDriver::ExpectRefused(const FrameHeader& header,
+                                const std::string& why) const {
+  ExpectRefusedBy(shard_, header, why);
+}
+
+std::vector<float> ShardDriver::Result(const Effects& effects, int64_t round,
+                                       int layer) const {
+  return ValuesIn(effects.sent, FrameKind::kResult, layer, 0, round,
+                  job_->placement.layer_chunks(layer)[0].length);
 }
 
 std::vector<LayerSpec> PairLayers() {
@@ -168,17 +257,11 @@ Frame ShardPair::Between(FrameKind kind, int from, int64_t round,
 }
 
 void ShardPair::ExpectDiscarded(const Frame& frame) {
-  const auto landing =
-      Receiver(frame).OnHeader(frame.header.sender, frame.header);
-  ASSERT_TRUE(landing.ok()) << landing.status();
-  EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
+  EXPECT_TRUE(DiscardsIn(Receiver(frame), frame.header));
 }
 
 void ShardPair::ExpectRefused(const Frame& frame, const std::string& why) {
-  const absl::Status status =
-      Receiver(frame).OnHeader(frame.header.sender, frame.header).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+  ExpectRefusedBy(Receiver(frame), frame.header, why);
 }
 
 }  // namespace nereus

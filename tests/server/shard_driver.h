@@ -15,8 +15,54 @@
 
 namespace nereus {
 
-// Updates are parameters - mean gradient, exactly; shards have copies.
+// Options with which an update subtracts the mean gradient, exactly.
 JobOptions PlainSgd(OptimizerPlace place = OptimizerPlace::kServer);
+// PlainSgd of a job in which each shard has a backup.
+JobOptions PlainSgdWithBackups(OptimizerPlace place = OptimizerPlace::kServer);
+
+// A shard, and its job through several epochs. Chunk 0 of a layer is meant
+// where no chunk is named, and layer 0 where no layer is.
+class ShardDriver {
+ public:
+  explicit ShardDriver(JobPtr job, int shard = 0);
+  // The shard has layer "scale", with these initial parameters.
+  ShardDriver(int workers, const std::vector<float>& initial,
+              JobOptions options = PlainSgd());
+
+  const Job& job() const { return *job_; }
+  Shard& shard() { return shard_; }
+  const Shard& shard() const { return shard_; }
+  std::vector<float> parameters(int layer = 0) const;
+
+  // Begins the next epoch.
+  Effects Enter(const std::function<void(Job&)>& edit = {});
+  // Begins the next epoch with these workers.
+  Effects EnterWith(const std::vector<EpochWorker>& workers);
+
+  // Frames of a worker that the shard must not refuse.
+  Effects Send(const std::vector<Frame>& frames);
+  std::vector<Frame> Contribution(int rank, int64_t round,
+                                  const std::vector<float>& values,
+                                  int layer = 0, int64_t chunk = 0) const;
+  Effects Contribute(int rank, int64_t round, const std::vector<float>& values,
+                     int layer = 0, int64_t chunk = 0);
+  Frame PullOf(int rank, int64_t round, int layer = 0) const;
+  Effects Pull(int rank, int64_t round, int layer = 0);
+
+  // True if the shard discards the frame. The shard must not refuse it.
+  bool Discards(const Frame& frame) const;
+  // Expects that the shard refuses a frame of its sender with kInvalidArgument
+  // and a message that contains `why`.
+  void ExpectRefused(const FrameHeader& header, const std::string& why) const;
+
+  // Returns the values of a result in `effects`.
+  std::vector<float> Result(const Effects& effects, int64_t round,
+                            int layer = 0) const;
+
+ private:
+  JobPtr job_;
+  Shard shard_;
+};
 
 // Three layers of two values, of which 0 and 2 are shard 0's.
 std::vector<LayerSpec> PairLayers();
@@ -28,7 +74,8 @@ ShardServers Holders(int server, int copy, bool whole);
 class ShardPair {
  public:
   explicit ShardPair(const JobPtr& job);
-  explicit ShardPair(JobOptions options = PlainSgd(), int workers = 2);
+  explicit ShardPair(JobOptions options = PlainSgdWithBackups(),
+                     int workers = 2);
 
   const Job& job() const { return *job_; }
   Shard& at(int rank) { return shards_.at(rank); }
