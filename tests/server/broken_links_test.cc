@@ -4,14 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/protocol/peer.h"
 
 namespace nereus {
 namespace {
-
-using testing::Optional;
 
 const PeerId kWorker0 = PeerId::Worker(0);
 const PeerId kWorker1 = PeerId::Worker(1);
@@ -20,95 +20,126 @@ const PeerId kShard0 = PeerId::Shard(0);
 const PeerId kShard1 = PeerId::Shard(1);
 const PeerId kShard2 = PeerId::Shard(2);
 
-class BrokenLinksTest : public testing::Test {
- protected:
-  // Notes a loss, and begins the next epoch.
-  std::optional<PeerId> Lose(PeerId one, PeerId other, bool reached,
-                             absl::Duration at) {
-    const auto dropped =
-        links_.Note(one, other, reached, absl::UnixEpoch() + at);
-    links_.Take();
-    return dropped;
-  }
-
-  BrokenLinks links_{/*own_shard=*/0, /*lease=*/absl::Seconds(10)};
+struct Loss {
+  PeerId reporter;
+  PeerId peer;
+  int at_seconds;
 };
 
-TEST_F(BrokenLinksTest, ThirdLossWithinAMinuteDropsTheEndWithMoreLosses) {
-  EXPECT_FALSE(Lose(kWorker0, kWorker2, true, absl::Seconds(0)));
-  EXPECT_FALSE(Lose(kWorker0, kWorker1, true, absl::Seconds(20)));
-  EXPECT_FALSE(Lose(kWorker0, kWorker1, true, absl::Seconds(40)));
-  EXPECT_THAT(Lose(kWorker0, kWorker1, true, absl::Seconds(60)),
-              Optional(kWorker0));
-}
+// Losses of links, each in an epoch of its own. Shard 0 is in the coordinator's
+// process.
+struct Losses {
+  const char* name;
+  std::vector<Loss> losses;
+  std::optional<PeerId> dropped;  // Member that the last loss drops.
+  bool reached = true;            // False: the members were never connected.
+  absl::Duration lease = absl::Seconds(10);
+};
 
-TEST_F(BrokenLinksTest, LossesBeforeTheLastMinuteDoNotCount) {
-  EXPECT_FALSE(Lose(kWorker0, kWorker1, true, absl::Seconds(0)));
-  EXPECT_FALSE(Lose(kWorker0, kWorker1, true, absl::Seconds(40)));
-  EXPECT_FALSE(Lose(kWorker0, kWorker1, true, absl::Seconds(61)));
-}
+class BrokenLinksTest : public testing::TestWithParam<Losses> {};
 
-// Reports of members that were never connected come minutes apart.
-TEST_F(BrokenLinksTest, LossesOfMembersNeverConnectedCountForTenMinutes) {
-  EXPECT_FALSE(Lose(kWorker0, kWorker2, false, absl::Minutes(0)));
-  EXPECT_FALSE(Lose(kWorker0, kWorker1, false, absl::Minutes(3)));
-  EXPECT_FALSE(Lose(kWorker0, kWorker1, false, absl::Minutes(6)));
-  EXPECT_THAT(Lose(kWorker0, kWorker1, false, absl::Minutes(9)),
-              Optional(kWorker0));
-}
-
-// The server's network card is broken, so that it loses both workers again and
-// again.
-TEST_F(BrokenLinksTest, ServerWithMoreLostLinksThanTheWorkerIsDropped) {
-  for (const int at : {0, 10}) {
-    EXPECT_FALSE(Lose(kWorker0, kShard1, true, absl::Seconds(at)));
-    EXPECT_FALSE(Lose(kShard1, kWorker1, true, absl::Seconds(at)));
-  }
-  EXPECT_THAT(Lose(kWorker0, kShard1, true, absl::Seconds(20)),
-              Optional(kShard1));
-}
-
-TEST_F(BrokenLinksTest, WorkerWithMoreLostLinksThanTheServerIsDropped) {
-  for (const int at : {0, 10}) {
-    EXPECT_FALSE(Lose(kWorker0, kShard1, true, absl::Seconds(at)));
-    EXPECT_FALSE(Lose(kWorker0, kShard2, true, absl::Seconds(at)));
-  }
-  EXPECT_THAT(Lose(kWorker0, kShard1, true, absl::Seconds(20)),
-              Optional(kWorker0));
-}
-
-TEST_F(BrokenLinksTest, OfAWorkerAndAServerWithAsManyLostLinksTheWorkerGoes) {
-  for (const int at : {0, 10}) {
-    EXPECT_FALSE(Lose(kShard1, kWorker1, true, absl::Seconds(at)));
-  }
-  EXPECT_THAT(Lose(kShard1, kWorker1, true, absl::Seconds(20)),
-              Optional(kWorker1));
-}
-
-TEST_F(BrokenLinksTest, CoordinatorsOwnServerIsNeverDropped) {
-  for (const int at : {0, 10}) {
-    EXPECT_FALSE(Lose(kWorker0, kShard0, true, absl::Seconds(at)));
-    EXPECT_FALSE(Lose(kWorker1, kShard0, true, absl::Seconds(at)));
-    EXPECT_FALSE(Lose(kShard2, kShard0, true, absl::Seconds(at)));
-  }
-  EXPECT_THAT(Lose(kWorker0, kShard0, true, absl::Seconds(20)),
-              Optional(kWorker0));
-  EXPECT_THAT(Lose(kShard2, kShard0, true, absl::Seconds(20)),
-              Optional(kShard2));
-}
-
-// A connection that lets nothing through is lost once in a lease.
-TEST(BrokenLinksOfALongLeaseTest, LossesOfFiveLeasesCount) {
-  BrokenLinks links(/*own_shard=*/-1, /*lease=*/absl::Minutes(1));
+TEST_P(BrokenLinksTest, ThirdLossInTheWindowDropsTheWorseEnd) {
+  BrokenLinks links(/*own_shard=*/0, GetParam().lease);
   std::optional<PeerId> dropped;
-  for (const int at : {0, 2, 4}) {
-    EXPECT_FALSE(dropped);
-    dropped = links.Note(kWorker0, kShard1, true,
-                         absl::UnixEpoch() + absl::Minutes(at));
+  for (const Loss& loss : GetParam().losses) {
+    EXPECT_FALSE(dropped.has_value());
+    dropped = links.Note(loss.reporter, loss.peer, GetParam().reached,
+                         absl::UnixEpoch() + absl::Seconds(loss.at_seconds));
     links.Take();
   }
-  EXPECT_THAT(dropped, Optional(kWorker0));
+  EXPECT_EQ(dropped, GetParam().dropped);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BrokenLinksTest,
+    testing::Values(
+        Losses{"EndWithMoreLostLinks",
+               {{kWorker0, kWorker2, 0},
+                {kWorker0, kWorker1, 20},
+                {kWorker0, kWorker1, 40},
+                {kWorker0, kWorker1, 60}},
+               kWorker0},
+        Losses{"HigherOfTwoWorkers",
+               {{kWorker1, kWorker2, 0},
+                {kWorker1, kWorker2, 20},
+                {kWorker1, kWorker2, 40}},
+               kWorker2},
+        Losses{"HigherAlsoIfItReports",
+               {{kWorker2, kWorker1, 0},
+                {kWorker2, kWorker1, 20},
+                {kWorker2, kWorker1, 40}},
+               kWorker2},
+        Losses{"LossesBeforeTheLastMinuteDoNotCount",
+               {{kWorker0, kWorker1, 0},
+                {kWorker0, kWorker1, 40},
+                {kWorker0, kWorker1, 61}},
+               std::nullopt},
+        Losses{"OtherLinksOfLongAgoDoNotCount",
+               {{kWorker1, kWorker0, 0},
+                {kWorker1, kWorker2, 3600},
+                {kWorker1, kWorker2, 3620},
+                {kWorker1, kWorker2, 3640}},
+               kWorker2},
+        Losses{"LossesCountByLink",
+               {{kWorker1, kShard1, 0},
+                {kWorker1, kWorker0, 10},
+                {kWorker1, kWorker2, 20},
+                {kWorker1, kShard1, 30},
+                {kWorker1, kWorker0, 40},
+                {kWorker1, kWorker2, 50}},
+               std::nullopt},
+        // Reports of members that were never connected come minutes apart.
+        Losses{"NeverConnectedCountsForTenMinutes",
+               {{kWorker0, kWorker2, 0},
+                {kWorker0, kWorker1, 180},
+                {kWorker0, kWorker1, 360},
+                {kWorker0, kWorker1, 540}},
+               kWorker0,
+               /*reached=*/false},
+        // The server's network card is broken.
+        Losses{"ServerWithMoreLostLinksThanTheWorker",
+               {{kWorker0, kShard1, 0},
+                {kShard1, kWorker1, 0},
+                {kWorker0, kShard1, 10},
+                {kShard1, kWorker1, 10},
+                {kWorker0, kShard1, 20}},
+               kShard1},
+        Losses{"WorkerWithMoreLostLinksThanTheServer",
+               {{kWorker0, kShard1, 0},
+                {kWorker0, kShard2, 0},
+                {kWorker0, kShard1, 10},
+                {kWorker0, kShard2, 10},
+                {kWorker0, kShard1, 20}},
+               kWorker0},
+        Losses{"WorkerIfBothLostAsMany",
+               {{kShard1, kWorker1, 0},
+                {kShard1, kWorker1, 10},
+                {kShard1, kWorker1, 20}},
+               kWorker1},
+        Losses{"WorkerThoughTheOwnServerLostMore",
+               {{kWorker0, kShard0, 0},
+                {kWorker1, kShard0, 0},
+                {kShard2, kShard0, 0},
+                {kWorker0, kShard0, 10},
+                {kWorker1, kShard0, 10},
+                {kShard2, kShard0, 10},
+                {kWorker0, kShard0, 20}},
+               kWorker0},
+        Losses{"OtherServerThoughTheOwnOneLostMore",
+               {{kWorker0, kShard0, 0},
+                {kShard2, kShard0, 0},
+                {kShard2, kShard0, 10},
+                {kShard2, kShard0, 20}},
+               kShard2},
+        // A connection that lets nothing through is lost once in a lease.
+        Losses{"LossesOfFiveLeasesCount",
+               {{kWorker0, kShard1, 0},
+                {kWorker0, kShard1, 120},
+                {kWorker0, kShard1, 240}},
+               kWorker0,
+               /*reached=*/true,
+               absl::Minutes(1)}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace nereus

@@ -23,7 +23,6 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::IsSupersetOf;
 using testing::Not;
 using testing::Pair;
 using testing::SizeIs;
@@ -106,25 +105,6 @@ TEST(CoordinatorEpochTest,
   EXPECT_THAT(gone.sent, SizeIs(2));
   driver.ReportRest(4);
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
-}
-
-TEST(CoordinatorEpochTest, DeathOfAServerFailsAJobWithoutCheckpoints) {
-  for (const bool session_ends : {false, true}) {
-    RunningDriver driver(OptionsOf(2, 2));
-    if (session_ends) driver.Break(kShard1);
-    const Reaction failed =
-        driver.Pass(absl::Seconds(10.5), /*silent=*/{kShard1});
-    EXPECT_EQ(driver.state(), JobState::kLost);
-    EXPECT_THAT(driver.coordinator().reason(),
-                HasSubstr("shard 1 (s1 at s1:1) was removed: "));
-    EXPECT_THAT(HearersOf<JobOver>(failed),
-                UnorderedElementsAre(kShard0, kWorker0, kWorker1));
-    EXPECT_EQ(Heard<JobOver>(failed, kWorker0).state, JobState::kLost);
-    EXPECT_EQ(Heard<JobOver>(failed, kWorker0).reason,
-              driver.coordinator().reason());
-    EXPECT_THAT(failed.ended, IsSupersetOf({kShard0, kWorker0, kWorker1}));
-    EXPECT_EQ(RefusalIn(failed, kShard1).ok(), session_ends);
-  }
 }
 
 TEST(CoordinatorEpochTest, WorkerThatHasLeftDoesNotCountForAWaitingJob) {

@@ -87,14 +87,15 @@ TEST_F(GatheringTest, WorkersGatherAfterAChangeOfPlanAndARestart) {
   job.history.base_round = 4;
   state.epoch.job = std::make_shared<const Job>(job);
   driver_.Restart(state);
-  driver_.ResumeIn(20, kWorker0);
-  driver_.ResumeIn(21, kWorker1);
-  driver_.ResumeIn(22, kWorker2);
-  for (const SessionId session : {20, 21, 22}) driver_.Beat(session, 4, 4);
-  driver_.Say(20, Value(4, "a"));
-  driver_.Say(21, Value(4, "b"));
-  const Reaction done = driver_.Say(22, Value(4, "c"));
-  EXPECT_THAT(Heard<Gathered>(done, 20).values, ElementsAre("a", "b", "c"));
+  driver_.ResumeAll({kWorker0, kWorker1, kWorker2});
+  for (const SessionId session : {kWorker0, kWorker1, kWorker2}) {
+    driver_.Beat(kBack + session, 4, 4);
+  }
+  driver_.Say(kBack + kWorker0, Value(4, "a"));
+  driver_.Say(kBack + kWorker1, Value(4, "b"));
+  const Reaction done = driver_.Say(kBack + kWorker2, Value(4, "c"));
+  EXPECT_THAT(Heard<Gathered>(done, kBack + kWorker0).values,
+              ElementsAre("a", "b", "c"));
 }
 
 // A worker may gather after step 4 until it has pushed step 5. Until then it
@@ -173,82 +174,6 @@ TEST_F(GatheringTest, HeartbeatFromAnEarlierLifeDoesNotCount) {
   gatherings.Complete(job, roster);
   gatherings.Send(roster, out);
   EXPECT_EQ(out.size(), 1u);
-}
-
-// Workers w0 and w1 have gone back to a checkpoint in the job's epoch; w2 has
-// joined in it.
-class WentBackGatheringTest : public GatheringTest {
- protected:
-  WentBackGatheringTest() {
-    for (const char* const name : {"w0", "w1", "w2"}) {
-      roster_.Add(WorkerRequest(name), kWorker0, /*running=*/false,
-                  absl::Now());
-    }
-  }
-
-  // Takes a heartbeat of the worker in the job's epoch.
-  void Beat(int rank, uint64_t went_back_in) {
-    Worker(rank).heartbeat.epoch = job_.epoch;
-    Worker(rank).heartbeat.went_back_in = went_back_in;
-  }
-  // Takes the value of the worker. Returns the answers sent to any worker.
-  std::vector<Gathered> Say(int rank, std::string value,
-                            uint64_t went_back_in) {
-    CoordinatorOutbox out;
-    const GatheringId id = {kInitialRound, 0, went_back_in};
-    gatherings_.OnGather(Worker(rank), {id, std::move(value)}, absl::Now(),
-                         out);
-    return Answers(out);
-  }
-  std::vector<Gathered> Answers(CoordinatorOutbox out = {}) {
-    gatherings_.Complete(job_, roster_);
-    gatherings_.Send(roster_, out);
-    std::vector<Gathered> answers;
-    for (const auto& reaction : out) {
-      const auto* send = std::get_if<SendToMember>(&reaction);
-      if (send == nullptr) continue;
-      answers.push_back(std::get<Gathered>(send->message));
-    }
-    return answers;
-  }
-
-  const Job& job_ = driver_.job();
-
- private:
-  MemberRecord& Worker(int rank) { return *roster_.Find(PeerId::Worker(rank)); }
-
-  MemberList roster_;
-  Gatherings gatherings_{GatheringAnswers{
-      {{{kInitialRound, 0}, {"first", "values"}, ""}}, std::nullopt}};
-};
-
-TEST_F(WentBackGatheringTest, WorkersGatherWithThoseThatWentBackWithThem) {
-  Beat(0, job_.epoch);
-  Beat(1, job_.epoch);
-  Beat(2, 0);
-  EXPECT_THAT(Say(0, "a", job_.epoch), IsEmpty());
-  const auto answers = Say(1, "b", job_.epoch);
-  ASSERT_EQ(answers.size(), 2u);
-  EXPECT_THAT(answers[0].values, ElementsAre("a", "b"));
-}
-
-TEST_F(WentBackGatheringTest, WorkerThatJoinsGetsTheFirstValues) {
-  Beat(0, job_.epoch);
-  Beat(1, job_.epoch);
-  Beat(2, 0);
-  const auto answers = Say(2, "c", /*went_back_in=*/0);
-  ASSERT_EQ(answers.size(), 1u);
-  EXPECT_THAT(answers[0].values, ElementsAre("first", "values"));
-}
-
-TEST_F(WentBackGatheringTest, HeartbeatSaysWhetherAWorkerWentBack) {
-  Beat(0, job_.epoch);
-  Beat(2, 0);
-  EXPECT_THAT(Say(0, "a", job_.epoch), IsEmpty());
-  Beat(1, 0);
-  const auto answers = Answers();
-  ASSERT_EQ(answers.size(), 1u);
-  EXPECT_THAT(answers[0].values, ElementsAre("a"));
 }
 
 // Only 64 answers are kept for workers that join later.

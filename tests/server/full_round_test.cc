@@ -149,32 +149,6 @@ TEST_P(FullRoundTest, ReaderOfAPartialRoundDoesNotDisturbIt) {
   EXPECT_EQ(FloatsOf(round.sum()), (std::vector<float>{11, 22}));
 }
 
-// An epoch ends in the middle of a round.
-TEST_P(FullRoundTest, ReopenedRoundForgetsItsContributions) {
-  FullRound round(3, FrameGrid(65537), GetParam());
-  const auto stale = IntegerValues(65537, 9);
-  AddAll(round, 2, stale);  // Held until its turn comes.
-  AddFrame(round, 0, 1, stale);
-  for (const int contributors : {2, 4, 1}) {
-    round.Reopen(contributors, /*sparse=*/false);
-    std::vector<float> expected(65537, 0.0f);
-    std::vector<int> all;
-    for (int contributor = 0; contributor < contributors; ++contributor) {
-      all.push_back(contributor);
-    }
-    EXPECT_EQ(round.MissingContributors(), all);
-    for (int contributor = contributors - 1; contributor >= 0; --contributor) {
-      EXPECT_FALSE(round.complete());
-      EXPECT_FALSE(round.Has(contributor, 0));
-      const auto values = IntegerValues(65537, contributor);
-      AddAll(round, contributor, values);
-      for (size_t i = 0; i < values.size(); ++i) expected[i] += values[i];
-    }
-    EXPECT_TRUE(round.complete());
-    EXPECT_EQ(FloatsOf(round.sum()), expected);
-  }
-}
-
 TEST_P(FullRoundTest, SumIsHandedOverInExchangeForMemory) {
   FullRound round(1, FrameGrid(2), GetParam());
   AddAll(round, 0, {1, 2});
@@ -249,43 +223,6 @@ TEST(SumOrderTest, SumByRankHasTheSameBitsForAnyOrderOfArrival) {
     EXPECT_EQ(SumIn(SumOrder::kRank, arrivals), 0.0f)
         << testing::PrintToString(arrivals);
   } while (std::next_permutation(arrivals.begin(), arrivals.end()));
-}
-
-// Frames of several contributors in any order, over several rounds, against a
-// plain sum by rank.
-TEST(SumOrderTest, SumByRankIsThePlainSumForAnyInterleaving) {
-  constexpr int kContributors = 4;
-  constexpr int64_t kElements = 2 * kFrameElementsMax + 3;
-  for (const uint64_t seed : TestSeeds(3)) {
-    SCOPED_TRACE(ReplayHint(seed));
-    Random random(seed);
-    FullRound round(kContributors, FrameGrid(kElements), SumOrder::kRank);
-    for (int repeat = 0; repeat < 2; ++repeat) {
-      std::vector<std::vector<float>> values;
-      std::vector<float> expected(kElements, 0.0f);
-      std::vector<std::pair<int, int64_t>> frames;
-      for (int contributor = 0; contributor < kContributors; ++contributor) {
-        auto& mine = values.emplace_back(kElements);
-        for (int64_t i = 0; i < kElements; ++i) {
-          mine[i] = static_cast<float>(random.Uniform() - 0.5);
-          // The first one is copied, which keeps a negative zero.
-          expected[i] = contributor == 0 ? mine[i] : expected[i] + mine[i];
-        }
-        for (int64_t frame = 0; frame < 3; ++frame) {
-          frames.emplace_back(contributor, frame);
-        }
-      }
-      for (size_t i = frames.size() - 1; i > 0; --i) {
-        std::swap(frames[i], frames[random.Below(i + 1)]);
-      }
-      for (const auto& [contributor, frame] : frames) {
-        AddFrame(round, contributor, frame, values[contributor]);
-      }
-      ASSERT_TRUE(round.complete());
-      ASSERT_EQ(FloatsOf(round.sum()), expected);
-      round.Reopen(kContributors, /*sparse=*/false);
-    }
-  }
 }
 
 TEST(FullRoundDeathTest, MisuseDies) {

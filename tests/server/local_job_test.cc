@@ -211,16 +211,6 @@ done_event() {
   std::ofstream shown_;  // The scripts read this file.
 };
 
-TEST_F(LocalJobTest, CollectsTheResultsOfAllWorkers) {
-  const auto outcome = Run();
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->signal, 0);
-  ASSERT_THAT(outcome->workers, SizeIs(2));
-  // The processes end in any order.
-  EXPECT_EQ(outcome->workers[0].process + outcome->workers[1].process, 1);
-  ExpectNoProcess();
-}
-
 // A process that plays another host than its predecessor would change the plan.
 TEST_F(LocalJobTest, ProcessThatIsStartedAgainKeepsItsHost) {
   options_.spec.workers = 1;
@@ -250,15 +240,6 @@ TEST_F(LocalJobTest, ShowsProgressAndTheLinesThatMatter) {
                                  "[worker] slow\n"));
   EXPECT_THAT(Shown(), Not(HasSubstr("quiet")));
   EXPECT_THAT(Shown(), HasSubstr("starting\n"));
-}
-
-TEST_F(LocalJobTest, FlagsInTheEnvironmentDoNotReachTheProcesses) {
-  setenv("NEREUS_CONTROL_PORT", "1", /*overwrite=*/1);
-  SetWorker(
-      "test -z \"$NEREUS_CONTROL_PORT\" || exit 9\n"
-      "done_event; touch $dir/worker$rank.done");
-  EXPECT_TRUE(Run().ok());
-  unsetenv("NEREUS_CONTROL_PORT");
 }
 
 TEST_F(LocalJobTest, KilledWorkerIsTheCauseThoughOthersEndToo) {
@@ -322,35 +303,6 @@ TEST_F(LocalJobTest, JobGoesOnWithoutAWorkerThatWasKilled) {
   EXPECT_EQ(outcome->lost, 1);
   EXPECT_THAT(Shown(), HasSubstr("the job goes on without it"));
   EXPECT_THAT(Shown(), HasSubstr("--restarts=N"));
-  ExpectNoProcess();
-}
-
-TEST_F(LocalJobTest, JobWithTooFewWorkersLeftFails) {
-  options_.spec.min_workers = 2;
-  SetServer("wait_for worker0.done");
-  SetWorker("progress_event; if [ $rank = 1 ]; then kill -9 $$; fi; sleep 100");
-  const absl::Status status = Run().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("was killed by signal 9"),
-                    HasSubstr("--restarts=N starts processes that die again")));
-  ExpectNoProcess();
-}
-
-TEST_F(LocalJobTest, JobWithCopiesGoesOnWithoutAServerThatWasKilled) {
-  options_.spec.options.backup = true;
-  SetServer(
-      "if [ $rank = 1 ]; then wait_for trained; kill -9 $$; fi\n"
-      "wait_for worker0.done; wait_for worker1.done");
-  SetWorker(
-      "progress_event; touch $dir/trained\n"
-      "wait_shown 'the job goes on without it'\n"
-      "done_event; touch $dir/worker$rank.done");
-  const auto outcome = Run();
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->lost, 0);
-  EXPECT_EQ(outcome->lost_servers, 1);
-  EXPECT_THAT(outcome->workers, SizeIs(2));
   ExpectNoProcess();
 }
 
@@ -474,17 +426,6 @@ TEST_F(LocalJobTest, MissingFolderForTemporaryFilesIsNamed) {
   kept.empty() ? unsetenv("TMPDIR") : setenv("TMPDIR", kept.c_str(), 1);
 }
 
-TEST_F(LocalJobTest, SignalStopsAllProcesses) {
-  // Worker 1 acts as the user at the terminal.
-  SetWorker(absl::StrCat(
-      "if [ $rank = 1 ]; then wait_for worker0.pid; wait_for server1.pid\n",
-      "kill -INT ", getpid(), "; fi; sleep 3600"));
-  const auto outcome = Run();
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_EQ(outcome->signal, SIGINT);
-  ExpectNoProcess();
-}
-
 // Runs jobs whose workers are a program of the user.
 class ProgramJobTest : public LocalJobTest {
  protected:
@@ -590,20 +531,6 @@ TEST_F(ProgramJobTest, ProgramThatAbortsAfterAnotherFailureIsNotTheCause) {
   EXPECT_EQ(failed_->code, 3);
 }
 
-// A program that crashes would crash again.
-TEST_F(ProgramJobTest, ProgramThatCrashesIsNotStartedAgain) {
-  options_.restarts = 5;
-  SetServer("sleep 3600");
-  SetProgram("[ $rank = 1 ] && kill -SEGV $$; sleep 3600");
-  const auto outcome = RunProgram();
-  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kAborted);
-  ASSERT_TRUE(failed_.has_value());
-  EXPECT_EQ(failed_->signal, SIGSEGV);
-  EXPECT_EQ(ends_[1].starts, 1);
-  EXPECT_THAT(LastLine(std::string(outcome.status().message())),
-              Not(HasSubstr("--restarts")));
-}
-
 // A shell tells by its exit code that its program was killed.
 TEST_F(ProgramJobTest, ProgramThatIsKilledBelowAShellIsStartedAgain) {
   options_.restarts = 1;
@@ -613,18 +540,6 @@ TEST_F(ProgramJobTest, ProgramThatIsKilledBelowAShellIsStartedAgain) {
   const auto outcome = RunProgram();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->restarts, 1);
-}
-
-TEST_F(ProgramJobTest, KilledProgramIsTheCauseWhenNoRestartIsLeft) {
-  options_.restarts = 1;
-  SetServer("sleep 3600");
-  SetProgram("if [ $rank = 1 ]; then kill -9 $$; fi; sleep 3600");
-  const auto outcome = RunProgram();
-  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kAborted);
-  ASSERT_TRUE(failed_.has_value());
-  EXPECT_EQ(failed_->signal, SIGKILL);
-  EXPECT_EQ(ends_[1].starts, 2);
-  ExpectNoProcess();
 }
 
 // `nereusctl local` finishes a job without such a worker. Here its program has
@@ -647,14 +562,6 @@ TEST_F(ProgramJobTest, FailedServerIsNoFailureOfAWorker) {
   EXPECT_EQ(RunProgram().status().code(), absl::StatusCode::kAborted);
   EXPECT_FALSE(failed_.has_value());
   ExpectNoProcess();
-}
-
-TEST_F(ProgramJobTest, ModelThatIsNotSavedIsReported) {
-  SetServer("wait_for worker0.done; wait_for worker1.done; exit 6");
-  SetProgram("touch $dir/worker$rank.done");
-  const auto outcome = RunProgram();
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_TRUE(outcome->is_not_saved);
 }
 
 // Programs may need the servers to leave the job.

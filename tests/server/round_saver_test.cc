@@ -106,24 +106,6 @@ TEST_F(RoundSaverTest, RoundIsSavedWithItsLastChunkInAnyOrder) {
   EXPECT_TRUE(AddFrames(5));
 }
 
-TEST_F(RoundSaverTest, SavedChunksAreInTheOrderOfTheShard) {
-  AddFrames(4);
-  Collect(1, 4);
-  ASSERT_TRUE(Collect(0, 4));
-  ASSERT_THAT(saved_->values, SizeIs(3));
-  for (int index = 0; index < 3; ++index) {
-    const ChunkValues& values = saved_->values[index];
-    const Chunk chunk = HeldAt(index).chunk;
-    EXPECT_EQ(values.layer, chunk.layer);
-    EXPECT_EQ(values.offset, chunk.offset);
-    EXPECT_EQ(values.length, chunk.length);
-  }
-  EXPECT_EQ(FloatsOf(saved_->values[0].parameters), IntegerValues(3, 4));
-  EXPECT_EQ(FloatsOf(saved_->values[0].state), IntegerValues(3, 54));
-  EXPECT_EQ(FloatsOf(saved_->values[2].parameters), Owned(4, 0));
-  EXPECT_EQ(FloatsOf(saved_->values[2].state), Owned(4, 1));
-}
-
 TEST_F(RoundSaverTest, ValuesOfTheShardAreKeptByReference) {
   const Buffer parameters = FloatBuffer({1, 2, 3});
   const Buffer state = FloatBuffer({4, 5, 6});
@@ -164,22 +146,6 @@ TEST_F(RoundSaverTest, ChunkIsTakenOnce) {
   Collect(1, 4);
   EXPECT_TRUE(AddFrames(4));
   EXPECT_EQ(saved_->values[0].parameters.data(), first.data());
-}
-
-TEST_F(RoundSaverTest, TwoRoundsAreCollectedAtOnce) {
-  Collect(0, 4);
-  Collect(0, 6);
-  AddFrame(6, 0, 0);
-  EXPECT_FALSE(Discards(4, 0, 0));
-  EXPECT_TRUE(Discards(6, 0, 0));
-  Collect(1, 4);
-  EXPECT_TRUE(AddFrames(4));
-  EXPECT_EQ(FloatsOf(saved_->values[0].parameters), IntegerValues(3, 4));
-  Collect(1, 6);
-  AddFrame(6, 0, 1);
-  AddFrame(6, 1, 0);
-  EXPECT_TRUE(AddFrame(6, 1, 1));
-  EXPECT_EQ(FloatsOf(saved_->values[0].parameters), IntegerValues(3, 6));
 }
 
 TEST_F(RoundSaverTest, ThirdRoundEndsTheOldest) {

@@ -3,19 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <deque>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "common/base/random.h"
-#include "server/coordinator/epoch_change.h"
+#include "tests/server/shard_driver.h"
 #include "tests/testing/machine_harness.h"
-#include "tests/testing/test_seed.h"
 
 namespace nereus {
 namespace {
@@ -25,19 +20,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-JobOptions PlainSgd(OptimizerPlace place = OptimizerPlace::kServer) {
-  JobOptions options;
-  options.optimizer.learning_rate = 1.0f;
-  options.optimizer.momentum = 0.0f;
-  options.optimizer_place = place;
-  options.backup = true;
-  return options;
-}
-
 JobPtr ThreeShards() {
-  return TestJob(
-      2, 3, {VectorLayer("a", 2), VectorLayer("b", 2), VectorLayer("c", 2)},
-      PlainSgd());
+  return TestJob(2, 3, PairLayers(), PlainSgdWithBackups());
 }
 
 TEST(ServerMachineTest, HoldsItsOwnShardAndTheBackupOfThePreviousShard) {
@@ -127,7 +111,6 @@ class VotingServerTest : public testing::Test {
 
   static JobPtr MakeVotingJob() {
     JobOptions options = PlainSgd();
-    options.backup = false;
     options.nan = NanPolicy::kSkip;
     return TestJob(2, 2, {VectorLayer("a", 2), VectorLayer("b", 2)}, options);
   }

@@ -51,13 +51,6 @@ TEST(VotesTest, LastVoteBringsTheVerdict) {
   EXPECT_EQ(votes.verdicts().Skipped(0), false);
 }
 
-TEST(VotesTest, SingleVoteAgainstAStepIsEnough) {
-  const JobPtr job = VotingJob();
-  Votes votes(job, /*server=*/0);
-  EXPECT_EQ(Cast(votes, *job, 0, 0, /*skipped=*/true), std::nullopt);
-  EXPECT_EQ(Cast(votes, *job, 1, 0), (StepVerdict{0, true}));
-}
-
 // A worker that has heard a verdict from another server.
 TEST(VotesTest, WorkerMayBeAStepAhead) {
   const JobPtr job = VotingJob();
@@ -95,20 +88,6 @@ TEST(VotesTest, VoteCountsOnce) {
   Cast(votes, *job, 1, 0);
   EXPECT_TRUE(IsDiscarded(votes, VoteOf(*job, 1, 0, true)));
   EXPECT_EQ(votes.verdicts().Skipped(0), false);
-}
-
-// The report must stay true until all members know it.
-TEST(VotesTest, NothingIsCountedBetweenTwoEpochs) {
-  const JobPtr job = VotingJob();
-  Votes votes(job, /*server=*/0);
-  Cast(votes, *job, 0, 0);
-  votes.Freeze();
-  EXPECT_TRUE(IsDiscarded(votes, VoteOf(*job, 1, 0, false)));
-  const JobPtr next = EpochAfter(*job);
-  votes.OnEpoch(next);
-  // The votes of the old epoch are forgotten.
-  EXPECT_EQ(Cast(votes, *next, 1, 0), std::nullopt);
-  EXPECT_EQ(Cast(votes, *next, 0, 0), (StepVerdict{0, false}));
 }
 
 TEST(VotesTest, StepWithAVerdictTakesNoVotes) {
