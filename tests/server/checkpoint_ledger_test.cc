@@ -46,8 +46,16 @@ int64_t ContributionsOf(CheckpointLedger& ledger, const Job& job,
   return record.has_value() ? record->contributions : -1;
 }
 
+// Ledger of a job in its first epoch.
+struct CheckpointLedgerTest : testing::Test {
+  CheckpointLedgerTest() { ledger.OnEpoch(*job, /*restarted=*/false); }
+
+  const JobPtr job = SomeJob();
+  CheckpointLedger ledger;
+};
+
 // The choice of blocks has a shard to itself, and is not saved.
-TEST(CheckpointLedgerTest, ShardWithoutSavedChunksIsNotAwaited) {
+TEST(EmptyCheckpointLedgerTest, ShardWithoutSavedChunksIsNotAwaited) {
   JobOptions options;
   options.sparsity.share = 0.5;
   const JobPtr job =
@@ -58,10 +66,7 @@ TEST(CheckpointLedgerTest, ShardWithoutSavedChunksIsNotAwaited) {
   EXPECT_TRUE(ledger.OnPart(*job, PartOf(3, job->epoch, 1)).has_value());
 }
 
-TEST(CheckpointLedgerTest, CheckpointIsCompleteWithAllItsParts) {
-  const JobPtr job = SomeJob();
-  CheckpointLedger ledger;
-  ledger.OnEpoch(*job, /*restarted=*/false);
+TEST_F(CheckpointLedgerTest, CheckpointIsCompleteWithAllItsParts) {
   const auto record = Both(ledger, *job, 3);
   ASSERT_TRUE(record.has_value());
   EXPECT_EQ(record->round, 3);
@@ -79,10 +84,7 @@ TEST(CheckpointLedgerTest, CheckpointIsCompleteWithAllItsParts) {
   EXPECT_EQ(ledger.newest()->round, 3);
 }
 
-TEST(CheckpointLedgerTest, RoundsAreCollectedSideBySide) {
-  const JobPtr job = SomeJob();
-  CheckpointLedger ledger;
-  ledger.OnEpoch(*job, false);
+TEST_F(CheckpointLedgerTest, RoundsAreCollectedSideBySide) {
   EXPECT_FALSE(ledger.OnPart(*job, PartOf(3, 1, 0)).has_value());
   EXPECT_FALSE(ledger.OnPart(*job, PartOf(4, 1, 0)).has_value());
   // Said again in a new session.
@@ -91,10 +93,7 @@ TEST(CheckpointLedgerTest, RoundsAreCollectedSideBySide) {
   EXPECT_TRUE(ledger.OnPart(*job, PartOf(3, 1, 1)).has_value());
 }
 
-TEST(CheckpointLedgerTest, NewestCheckpointDoesNotGoBack) {
-  const JobPtr job = SomeJob();
-  CheckpointLedger ledger;
-  ledger.OnEpoch(*job, false);
+TEST_F(CheckpointLedgerTest, NewestCheckpointDoesNotGoBack) {
   const auto older = Both(ledger, *job, 3);
   const auto newer = Both(ledger, *job, 4);
   EXPECT_FALSE(ledger.OnPart(*job, PartOf(2, 1, 0)).has_value());
@@ -108,10 +107,7 @@ TEST(CheckpointLedgerTest, NewestCheckpointDoesNotGoBack) {
 }
 
 // nereusctl would report a checkpoint that is complete as failed.
-TEST(CheckpointLedgerTest, FailureEndsWithALaterCheckpoint) {
-  const JobPtr job = SomeJob();
-  CheckpointLedger ledger;
-  ledger.OnEpoch(*job, false);
+TEST_F(CheckpointLedgerTest, FailureEndsWithALaterCheckpoint) {
   ledger.OnFailure(3, "the disk is full", *job);
   EXPECT_EQ(ledger.failure(), "the disk is full");
   ASSERT_TRUE(Both(ledger, *job, 4).has_value());
@@ -120,10 +116,7 @@ TEST(CheckpointLedgerTest, FailureEndsWithALaterCheckpoint) {
 }
 
 // nereusctl would report the older checkpoint as the one that it has requested.
-TEST(CheckpointLedgerTest, FailureOutlivesTheCheckpointOfAnEarlierRound) {
-  const JobPtr job = SomeJob();
-  CheckpointLedger ledger;
-  ledger.OnEpoch(*job, false);
+TEST_F(CheckpointLedgerTest, FailureOutlivesTheCheckpointOfAnEarlierRound) {
   ASSERT_TRUE(Both(ledger, *job, 3).has_value());
   ledger.OnFailure(4, "the disk is full", *job);
   ledger.OnWritten(3, absl::OkStatus(), *job);
@@ -131,7 +124,7 @@ TEST(CheckpointLedgerTest, FailureOutlivesTheCheckpointOfAnEarlierRound) {
   EXPECT_EQ(ledger.failure(), "the disk is full");
 }
 
-TEST(CheckpointLedgerTest, ShardsWithoutChunksHaveNoPart) {
+TEST(EmptyCheckpointLedgerTest, ShardsWithoutChunksHaveNoPart) {
   const JobPtr job = SomeJob(/*shards=*/3);
   std::vector<bool> holds(3);
   for (const Chunk& chunk : job->placement.chunks()) holds[chunk.shard] = true;
@@ -143,12 +136,9 @@ TEST(CheckpointLedgerTest, ShardsWithoutChunksHaveNoPart) {
   EXPECT_THAT(record->files, SizeIs(2));
 }
 
-TEST(CheckpointLedgerTest, ContributionsCountTheWorkersOfEachStep) {
-  const JobPtr first = SomeJob();
-  CheckpointLedger ledger;
-  ledger.OnEpoch(*first, false);
+TEST_F(CheckpointLedgerTest, ContributionsCountTheWorkersOfEachStep) {
   // Steps 0 to 9 have two workers, 10 to 14 three, and from 15 on one.
-  const JobPtr second = EpochAfter(*first, [](Job& job) {
+  const JobPtr second = EpochAfter(*job, [](Job& job) {
     job.workers = {{0, 0}, {1, 0}, {2, 10}};
     job.history.first_step = 10;
     job.history.contributions_before = 20;
@@ -170,10 +160,7 @@ TEST(CheckpointLedgerTest, ContributionsCountTheWorkersOfEachStep) {
 }
 
 // An epoch that ended before any worker began its first step.
-TEST(CheckpointLedgerTest, LastEpochOfAStepCounts) {
-  const JobPtr first = SomeJob();
-  CheckpointLedger ledger;
-  ledger.OnEpoch(*first, false);
+TEST_F(CheckpointLedgerTest, LastEpochOfAStepCounts) {
   const auto next = [&](const Job& before, std::vector<EpochWorker> workers) {
     const JobPtr job = EpochAfter(before, [&](Job& made) {
       made.workers = std::move(workers);
@@ -183,12 +170,13 @@ TEST(CheckpointLedgerTest, LastEpochOfAStepCounts) {
     ledger.OnEpoch(*job, false);
     return job;
   };
-  const JobPtr second = next(*first, {{0, 0}, {1, 0}, {2, 10}});
+  const JobPtr second = next(*job, {{0, 0}, {1, 0}, {2, 10}});
   const JobPtr third = next(*second, {{0, 0}});
   EXPECT_EQ(ContributionsOf(ledger, *third, 10), 21);
 }
 
-TEST(CheckpointLedgerTest, StretchesBeforeTheNewestCheckpointAreForgotten) {
+TEST(EmptyCheckpointLedgerTest,
+     StretchesBeforeTheNewestCheckpointAreForgotten) {
   JobPtr job = SomeJob();
   CheckpointLedger ledger;
   ledger.OnEpoch(*job, false);
@@ -206,10 +194,7 @@ TEST(CheckpointLedgerTest, StretchesBeforeTheNewestCheckpointAreForgotten) {
   EXPECT_LE(ledger.state().stretches.size(), 3u);
 }
 
-TEST(CheckpointLedgerTest, EpochMayEndWhileACheckpointIsWritten) {
-  const JobPtr job = SomeJob();
-  CheckpointLedger ledger;
-  ledger.OnEpoch(*job, false);
+TEST_F(CheckpointLedgerTest, EpochMayEndWhileACheckpointIsWritten) {
   EXPECT_FALSE(ledger.OnPart(*job, PartOf(3, 1, 0)).has_value());
   const JobPtr next = EpochAfter(*job, [](Job& made) {
     made.history.first_step = 6;
@@ -223,10 +208,7 @@ TEST(CheckpointLedgerTest, EpochMayEndWhileACheckpointIsWritten) {
   EXPECT_EQ(record->files[1].name, "file-1-2");
 }
 
-TEST(CheckpointLedgerTest, PlanMayChangeWhileACheckpointIsWritten) {
-  const JobPtr job = SomeJob();
-  CheckpointLedger ledger;
-  ledger.OnEpoch(*job, /*restarted=*/false);
+TEST_F(CheckpointLedgerTest, PlanMayChangeWhileACheckpointIsWritten) {
   EXPECT_FALSE(ledger.OnPart(*job, PartOf(3, 1, 0)).has_value());
   const JobPtr next = EpochAfter(*job, [](Job& made) {
     made.workers = {{0, 5}, {1, 5}};
@@ -328,7 +310,7 @@ TEST_F(RestartedLedgerTest, LedgerIsRestoredFromItsState) {
   EXPECT_EQ(ContributionsOf(other, *job_, 6), 8 + 9);
 }
 
-TEST(CheckpointLedgerTest, RestoredCheckpointIsNotMadeAgain) {
+TEST(EmptyCheckpointLedgerTest, RestoredCheckpointIsNotMadeAgain) {
   const JobPtr job = EpochAfter(*SomeJob(), [](Job& made) {
     made.workers = {{0, 4}, {1, 4}};
     made.history.base_round = 3;
@@ -341,7 +323,7 @@ TEST(CheckpointLedgerTest, RestoredCheckpointIsNotMadeAgain) {
 }
 
 // The first checkpoint of an epoch is newer than all requests before the epoch.
-TEST(CheckpointLedgerTest, SecondRequestIsMetByTheRoundOfTheNextEpoch) {
+TEST(EmptyCheckpointLedgerTest, SecondRequestIsMetByTheRoundOfTheNextEpoch) {
   const JobPtr job = EpochAfter(*SomeJob(), [](Job& made) {
     made.checkpoint_round = made.history.first_step;
   });
@@ -361,7 +343,7 @@ TEST(CheckpointLedgerTest, SecondRequestIsMetByTheRoundOfTheNextEpoch) {
 }
 
 // Round 6 may fail while round 4 is still being written.
-TEST(CheckpointLedgerTest, FailureOfALaterRoundDoesNotEndTheRequest) {
+TEST(EmptyCheckpointLedgerTest, FailureOfALaterRoundDoesNotEndTheRequest) {
   const JobPtr job =
       EpochAfter(*SomeJob(), [](Job& made) { made.checkpoint_round = 4; });
   CheckpointLedger ledger;
@@ -375,10 +357,7 @@ TEST(CheckpointLedgerTest, FailureOfALaterRoundDoesNotEndTheRequest) {
 }
 
 // Rounds that some shard never writes are forgotten at last.
-TEST(CheckpointLedgerTest, IncompleteRoundsAreBounded) {
-  const JobPtr job = SomeJob();
-  CheckpointLedger ledger;
-  ledger.OnEpoch(*job, false);
+TEST_F(CheckpointLedgerTest, IncompleteRoundsAreBounded) {
   for (int64_t round = 0; round < 20; ++round) {
     ledger.OnPart(*job, PartOf(round, 1, 0));
   }

@@ -138,29 +138,6 @@ TEST(CoordinatorRequestTest, FailureOfAnEarlierRoundDoesNotEndTheRequest) {
   EXPECT_FALSE(driver.Status().checkpoint.wanted);
 }
 
-// The dead worker may not have sent its layers to the shards.
-TEST(CoordinatorRequestTest,
-     RequestIsRepeatedInEachEpochUntilTheCheckpointIsMade) {
-  RunningDriver driver(DurableOptions(2, 1));
-  driver.RequestCheckpoint();
-  driver.ReportRest(6);
-  driver.Lose(kWorker0);
-  driver.ReportRest(9);
-  EXPECT_EQ(driver.job().epoch, 3u);
-  EXPECT_EQ(driver.job().checkpoint_round, 10);
-  driver.MakeCheckpoint(10);
-  EXPECT_FALSE(driver.Status().checkpoint.wanted);
-  // The next epoch plans no other checkpoint.
-  driver.Say(kNew, WorkerRequest("new"));
-  driver.ReportRest(12);
-  EXPECT_EQ(driver.job().epoch, 4u);
-  EXPECT_EQ(driver.job().checkpoint_round, 10);
-  // After another request the next epoch does.
-  driver.RequestCheckpoint();
-  driver.ReportRest(13);
-  EXPECT_EQ(driver.job().checkpoint_round, 14);
-}
-
 TEST(CoordinatorRequestTest, RequestNeedsARunningJobWithAFolder) {
   const auto request = [](CoordinatorDriver& driver) {
     const absl::Status status = driver.TryRequestCheckpoint();
@@ -272,30 +249,6 @@ TEST_F(LostShardTest, AllMembersGoBackOnceAnotherShardIsThere) {
   EXPECT_EQ(driver_.job().history.contributions_before, 8 + 2 * 2);
 }
 
-TEST_F(LostShardTest, AnotherShardTakesAPlaceWithoutSessionAtOnce) {
-  driver_.Break(kShard1);
-  const Reaction joined = driver_.Replace(kNewShard, 1);
-  EXPECT_THAT(joined.announced, Contains(HasSubstr("takes its place")));
-  ExpectRestarted(driver_.ReportRest(6),
-                  {kShard0, kWorker0, kWorker1, kNewShard});
-  // The old process is told that it is no member any more.
-  const Reaction back = driver_.ResumeIn(kNew, kShard1);
-  EXPECT_EQ(RefusalIn(back, kNew).code(), absl::StatusCode::kCancelled);
-}
-
-// A server is killed and started again; the end of its session comes late.
-TEST_F(LostShardTest, AnotherShardWaitsUntilTheSessionInThePlaceBreaks) {
-  const Reaction joined = driver_.Replace(kNewShard, 1);
-  EXPECT_THAT(joined.sent, SizeIs(1));
-  EXPECT_THAT(HearersOf<Waiting>(joined), ElementsAre(kNewShard));
-  // This message was sent before the claim.
-  driver_.Beat(kShard1, 5, 4);
-  const Reaction broken = driver_.Break(kShard1);
-  EXPECT_THAT(broken.announced, Contains(HasSubstr("takes its place")));
-  ExpectRestarted(driver_.ReportRest(6),
-                  {kShard0, kWorker0, kWorker1, kNewShard});
-}
-
 // Messages that arrive after a pause may have been sent before the claim.
 TEST_F(LostShardTest, AnotherShardWaitsWhileTheCoordinatorStandsStill) {
   driver_.Replace(kNewShard, 1);
@@ -354,18 +307,6 @@ TEST_F(LostShardWithoutCheckpointTest, OnlyManifestIsAwaitedForEver) {
   EXPECT_EQ(driver_.state(), JobState::kRunning);
   ExpectRestarted(driver_.Checkpoint(3, absl::OkStatus()),
                   {kShard0, kWorker0, kWorker1, kNewShard});
-}
-
-// The new epoch plans the requested checkpoint again.
-TEST_F(LostShardTest, RequestIsKeptWhenTheJobGoesBack) {
-  driver_.RequestCheckpoint();
-  driver_.ReportRest(6);
-  driver_.Lose(kShard1);
-  driver_.Replace(kNewShard, 1);
-  driver_.ReportRest(8);
-  EXPECT_EQ(driver_.job().history.base_round, 3);
-  EXPECT_EQ(driver_.job().checkpoint_round, 4);
-  EXPECT_TRUE(driver_.Status().checkpoint.wanted);
 }
 
 // All workers die, and with them the only values of layer fc.
@@ -591,19 +532,6 @@ TEST_F(DamagedCheckpointTest, DiskThatFailsIsAskedAgain) {
               Contains(HasSubstr("an older one cannot be found yet: disk")));
   EXPECT_THAT(driver_.Pass(absl::Seconds(1.5)).set_aside, SizeIs(1));
   ExpectRestarted(driver_.SetAside(5, 3), all_);
-}
-
-// The server says it again in its new session, before it reports.
-TEST_F(DamagedCheckpointTest, RestartedCoordinatorIsToldAgain) {
-  const CoordinatorState state = driver_.Beat(kShard0, 0, 0).saved.empty()
-                                     ? driver_.RequestCheckpoint().saved[0]
-                                     : CoordinatorState();
-  FindDamage();
-  driver_.Restart(state);
-  driver_.ResumeIn(kNew, kNewShard);
-  driver_.Say(kNew, CheckpointDamaged{2, 5, "shard-1 is torn"});
-  EXPECT_EQ(driver_.coordinator().checkpoints().setting_aside(), 5);
-  EXPECT_TRUE(driver_.coordinator().epochs().Has(ChangeReason::kShardLost));
 }
 
 // ---- The last checkpoint, after all workers have left.

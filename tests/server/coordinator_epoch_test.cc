@@ -162,31 +162,6 @@ TEST(CoordinatorEpochTest, JobFailsIfOnlyDeadWorkersHadALayer) {
   EXPECT_THAT(failed.ended, UnorderedElementsAre(kShard0, kNew));
 }
 
-TEST(CoordinatorEpochTest, JoinerBringsAnEpochChange) {
-  RunningDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
-  const Reaction asked = driver.Say(kNew, WorkerRequest("new"));
-  EXPECT_THAT(HearersOf<PrepareEpoch>(asked),
-              UnorderedElementsAre(kShard0, kWorker0, kWorker1));
-  EXPECT_THAT(asked.sent, SizeIs(3));
-  EXPECT_THAT(driver.Report(kWorker0, 4).sent, IsEmpty());
-  EXPECT_THAT(driver.Report(kShard0, 4).sent, IsEmpty());
-  const Reaction on = driver.Report(kWorker1, 5);
-  EXPECT_THAT(HearersOf<EpochStart>(on),
-              UnorderedElementsAre(kShard0, kWorker0, kWorker1, kNew));
-  const EpochStart start = Heard<EpochStart>(on, kNew);
-  EXPECT_EQ(start.self, PeerId::Worker(2));
-  EXPECT_FALSE(start.from_base);
-  EXPECT_EQ(start.job->epoch, 2u);
-  EXPECT_EQ(start.job->history.donor, 0);
-  EXPECT_THAT(
-      start.job->workers,
-      ElementsAre(EpochWorker{0, 0}, EpochWorker{1, 0}, EpochWorker{2, 6}));
-  EXPECT_THAT(SeatsOf(start),
-              UnorderedElementsAre(PeerId::Shard(0), PeerId::Worker(0),
-                                   PeerId::Worker(1), PeerId::Worker(2)));
-  EXPECT_THAT(driver.Pass(absl::Seconds(5)).sent, IsEmpty());
-}
-
 TEST(CoordinatorEpochTest, JoinerHearsForWhichMembersItWaits) {
   RunningDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Say(kNew, WorkerRequest("new"));
@@ -813,17 +788,6 @@ TEST(CoordinatorLinkTest, LostLinkReportedByBothEndsIsASingleChange) {
   // The next epoch makes only the newly broken link again.
   LoseLink(driver, kWorker1, PeerId::Worker(0));
   EXPECT_THAT(Heard<EpochStart>(driver.ReportRest(4), kWorker0).broken_links,
-              ElementsAre(Pair(PeerId::Worker(0), PeerId::Worker(1))));
-}
-
-TEST(CoordinatorLinkTest, LinkToAMemberWithoutSessionWaits) {
-  RunningDriver driver(OptionsOf(2, 1));
-  driver.Break(kWorker1);
-  EXPECT_THAT(LoseLink(driver, kWorker0, PeerId::Worker(1)).sent, IsEmpty());
-  EXPECT_THAT(driver.Pass(absl::Seconds(1)).sent, IsEmpty());
-  EXPECT_THAT(HearersOf<PrepareEpoch>(driver.ResumeIn(kNew, kWorker1)),
-              UnorderedElementsAre(kShard0, kWorker0, kNew));
-  EXPECT_THAT(Heard<EpochStart>(driver.ReportRest(4), kNew).broken_links,
               ElementsAre(Pair(PeerId::Worker(0), PeerId::Worker(1))));
 }
 

@@ -35,6 +35,16 @@ JobPtr ServerJob(int workers, OptimizerPlace place = OptimizerPlace::kServer) {
   return TestJob(workers, 2, {VectorLayer("scale", 7)}, options);
 }
 
+// Returns the next epoch of a job, with these workers and this first step.
+JobPtr Later(const JobPtr& job, const std::vector<EpochWorker>& workers,
+             int64_t first_step, int64_t contributions_before = 0) {
+  return EpochAfter(*job, [&](Job& late) {
+    late.workers = workers;
+    late.history.first_step = first_step;
+    late.history.contributions_before = contributions_before;
+  });
+}
+
 // A worker in step `step`, that has done all rounds before it, with
 // `contributors`.
 EpochChange::Worker At(int rank, int64_t step, int contributors = 3) {
@@ -142,10 +152,7 @@ TEST(EpochChangeTest, BeforeTheFirstStepJoinersBeginWithAllOthers) {
 
 // The worker that had begun the step has died, and its contribution may count.
 TEST(EpochChangeTest, FirstFreeStepNeverGoesBack) {
-  const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
-    late.workers = {{0, 0}, {2, 9}};
-    late.history.first_step = 9;
-  });
+  const JobPtr job = Later(MixedJob(2), {{0, 0}, {2, 9}}, 9);
   const NextEpoch next = Next(*job, ChangeOf({At(0, 7)}, {3}));
   EXPECT_EQ(next.job->history.first_step, 9);
   EXPECT_THAT(next.job->workers,
@@ -153,10 +160,7 @@ TEST(EpochChangeTest, FirstFreeStepNeverGoesBack) {
 }
 
 TEST(EpochChangeTest, WorkerThatJoinedLaterKeepsItsFirstStep) {
-  const JobPtr job = EpochAfter(*MixedJob(2), [](Job& late) {
-    late.workers = {{0, 0}, {2, 9}};
-    late.history.first_step = 9;
-  });
+  const JobPtr job = Later(MixedJob(2), {{0, 0}, {2, 9}}, 9);
   const NextEpoch next = Next(*job, ChangeOf({At(0, 12), At(2, 12)}));
   EXPECT_EQ(next.job->workers, job->workers);
 }
@@ -214,11 +218,7 @@ TEST(EpochChangeTest, FirstWorkerWithAllValuesIsTheDonor) {
 
 // The last worker leaves, all layers done as of step 8, as others come.
 TEST(EpochChangeTest, LeaverIsTheDonorIfNoOtherWorkerHasItsValues) {
-  const JobPtr job = EpochAfter(*MixedJob(1), [](Job& late) {
-    late.workers = {{0, 0}, {1, 9}};
-    late.history.first_step = 9;
-    late.history.contributions_before = 9;
-  });
+  const JobPtr job = Later(MixedJob(1), {{0, 0}, {1, 9}}, 9, 9);
   const NextEpoch next =
       Next(*job, ChangeOf({Leaving(Done(0, 8, 8)), Fetching(1, 9)}, {2},
                           /*closed=*/8));
@@ -332,11 +332,7 @@ TEST(EpochChangeTest, BeforeTheFirstValuesAllStartFromTheBaseRound) {
 }
 
 TEST(EpochChangeTest, NewWorkersGoOnIfTheShardsHaveAllLayers) {
-  const JobPtr job = EpochAfter(*ServerJob(2), [](Job& late) {
-    late.workers = {{0, 0}, {1, 0}, {2, 6}};
-    late.history.first_step = 6;
-    late.history.contributions_before = 12;
-  });
+  const JobPtr job = Later(ServerJob(2), {{0, 0}, {1, 0}, {2, 6}}, 6, 12);
   EpochChange change = ChangeOf({Fetching(2, 6)}, {3});
   // The chunk of a shard is a round behind.
   change.servers = Closed({8, 9});
@@ -350,11 +346,8 @@ TEST(EpochChangeTest, NewWorkersGoOnIfTheShardsHaveAllLayers) {
 
 // Worker 3 joined at step 11, before rounds 9 and 10 were closed.
 TEST(EpochChangeTest, OpenRoundsOfFewerWorkersAreNoContributionsAnyMore) {
-  const JobPtr job = EpochAfter(*ServerJob(3), [](Job& late) {
-    late.workers = {{0, 0}, {1, 0}, {2, 0}, {3, 11}};
-    late.history.first_step = 11;
-    late.history.contributions_before = 33;
-  });
+  const JobPtr job =
+      Later(ServerJob(3), {{0, 0}, {1, 0}, {2, 0}, {3, 11}}, 11, 33);
   EpochChange change = ChangeOf({}, {4});
   change.servers = Closed({8, 8});
   const NextEpoch next = Next(*job, change);
@@ -399,10 +392,7 @@ TEST(EpochChangeTest, WithAllLayersByFactorsDeadWorkersMayHaveBeenAhead) {
   EXPECT_EQ(next.job->history.first_step, 0);
   EXPECT_THAT(next.workers_from_base, ElementsAre(1));
   // They can have been ahead of a worker that joined later.
-  const JobPtr late = EpochAfter(*job, [](Job& epoch) {
-    epoch.workers = {{0, 0}, {1, 6}};
-    epoch.history.first_step = 6;
-  });
+  const JobPtr late = Later(job, {{0, 0}, {1, 6}}, 6);
   change.workers = {Fetching(1, 6)};
   EXPECT_EQ(MakeNextEpoch(*late, 6, change).status().code(),
             absl::StatusCode::kAborted);
@@ -429,10 +419,7 @@ TEST(EpochChangeTest, AtTheBaseRoundTheShardsHaveAllLayers) {
 // The worker has round 8 of a layer from a worker that has died. Worker 1 lacks
 // the factors of the dead worker, and no other worker has them.
 TEST(EpochChangeTest, WorkerWithValuesOfARoundThatIsDoneAgainDiscardsThem) {
-  const JobPtr job = EpochAfter(*MixedJob(3), [](Job& late) {
-    late.workers = {{0, 0}, {1, 0}, {2, 9}, {3, 9}};
-    late.history.first_step = 9;
-  });
+  const JobPtr job = Later(MixedJob(3), {{0, 0}, {1, 0}, {2, 9}, {3, 9}}, 9);
   EpochChange change =
       ChangeOf({Done(1, 7, 7), Done(2, 8, 8, 0), Fetching(3, 9)}, {4});
   NextEpoch next = Next(*job, change);
@@ -460,10 +447,7 @@ TEST(EpochChangeTest, WorkerWithValuesOfARoundThatIsDoneAgainDiscardsThem) {
 }
 
 TEST(EpochChangeTest, ValuesOfADeadWorkerStayIfTheRoundIsNotDoneAgain) {
-  const JobPtr job = EpochAfter(*MixedJob(3), [](Job& late) {
-    late.workers = {{0, 0}, {2, 9}, {3, 9}};
-    late.history.first_step = 9;
-  });
+  const JobPtr job = Later(MixedJob(3), {{0, 0}, {2, 9}, {3, 9}}, 9);
   const NextEpoch next =
       Next(*job, ChangeOf({Done(2, 8, 8, 0), Fetching(3, 9)}));
   EXPECT_THAT(next.workers_from_base, IsEmpty());
@@ -573,6 +557,241 @@ TEST_F(RestartedEpochTest, NeedsAWorker) {
   EXPECT_EQ(next.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Restarted(ChangeOf({}, {4})).job->workers,
               ElementsAre(EpochWorker{4, 6}));
+}
+
+// ---- Primary and backup of each shard in the next epoch.
+
+JobPtr BackedUp(int shards, std::vector<ShardServers> shard_servers = {}) {
+  JobOptions options;
+  options.backup = true;
+  const JobPtr job = TestJob(
+      2, shards,
+      {VectorLayer("a", 2), VectorLayer("b", 2), VectorLayer("c", 2)}, options);
+  if (shard_servers.empty()) return job;
+  return EpochAfter(*job,
+                    [&](Job& next) { next.shard_servers = shard_servers; });
+}
+
+// Servers that live, and those that have come.
+EpochChange Servers(const std::vector<int>& live,
+                    const std::vector<int>& come = {},
+                    const std::vector<int32_t>& whole = {}) {
+  EpochChange change;
+  for (const int rank : live) change.servers.push_back({rank, false, {}});
+  for (const int rank : come) change.servers.push_back({rank, true, {}});
+  change.current_backups = whole;
+  return change;
+}
+
+struct HoldersCase {
+  std::string name;
+  int shards = 2;
+  std::vector<ShardServers> now;  // Empty: as at first.
+  EpochChange change;
+  std::vector<ShardServers> next;  // Empty: a shard is lost.
+};
+
+class NextHoldersTest : public testing::TestWithParam<HoldersCase> {};
+
+TEST_P(NextHoldersTest, Table) {
+  const HoldersCase& param = GetParam();
+  const JobPtr job = BackedUp(param.shards, param.now);
+  const auto next = NextHolders(*job, param.change);
+  if (param.next.empty()) {
+    EXPECT_EQ(next.status().code(), absl::StatusCode::kAborted);
+    EXPECT_THAT(std::string(next.status().message()),
+                HasSubstr("was lost: no server has all of its values"));
+    return;
+  }
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(*next, param.next);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, NextHoldersTest,
+    testing::Values(
+        HoldersCase{
+            "AllLive", 2, {}, Servers({0, 1}), {{0, 1, true}, {1, 0, true}}},
+        HoldersCase{
+            "OneGone", 2, {}, Servers({1}), {{1, -1, false}, {1, -1, false}}},
+        HoldersCase{"OneReplaced",
+                    2,
+                    {},
+                    Servers({1}, {0}),
+                    {{1, 0, false}, {1, 0, false}}},
+        HoldersCase{"BothGone", 2, {}, Servers({}), {}},
+        HoldersCase{"BothReplaced", 2, {}, Servers({}, {0, 1}), {}},
+        HoldersCase{"StillAlone",
+                    2,
+                    {{1, -1, false}, {1, -1, false}},
+                    Servers({1}),
+                    {{1, -1, false}, {1, -1, false}}},
+        HoldersCase{"OneComes",
+                    2,
+                    {{1, -1, false}, {1, -1, false}},
+                    Servers({1}, {0}),
+                    {{1, 0, false}, {1, 0, false}}},
+        HoldersCase{"TheLastOneGoes",
+                    2,
+                    {{1, -1, false}, {1, -1, false}},
+                    Servers({}, {0, 1}),
+                    {}},
+        HoldersCase{"NotWholeYet",
+                    2,
+                    {{1, 0, false}, {1, 0, false}},
+                    Servers({0, 1}),
+                    {{1, 0, false}, {1, 0, false}}},
+        HoldersCase{"OneIsWhole",
+                    2,
+                    {{1, 0, false}, {1, 0, false}},
+                    Servers({0, 1}, {}, {1}),
+                    {{1, 0, false}, {1, 0, true}}},
+        // Its own shard goes back.
+        HoldersCase{"BothAreWhole",
+                    2,
+                    {{1, 0, false}, {1, 0, true}},
+                    Servers({0, 1}, {}, {0, 1}),
+                    {{0, 1, true}, {1, 0, true}}},
+        HoldersCase{"WholeAndReplaced",
+                    2,
+                    {{1, 0, false}, {1, 0, false}},
+                    Servers({1}, {0}, {0, 1}),
+                    {{1, 0, false}, {1, 0, false}}},
+        HoldersCase{"WholeAndGone",
+                    2,
+                    {{1, 0, false}, {1, 0, false}},
+                    Servers({1}, {}, {0, 1}),
+                    {{1, -1, false}, {1, -1, false}}},
+        HoldersCase{"WholeAsItsServerGoes",
+                    2,
+                    {{1, 0, false}, {1, 0, false}},
+                    Servers({0}, {}, {0, 1}),
+                    {{0, -1, false}, {0, -1, false}}},
+        HoldersCase{"WholeAsItsServerIsReplaced",
+                    2,
+                    {{1, 0, true}, {1, 0, true}},
+                    Servers({0}, {1}),
+                    {{0, 1, false}, {0, 1, false}}},
+        HoldersCase{"NotWholeAsItsServerGoes",
+                    2,
+                    {{1, 0, true}, {1, 0, false}},
+                    Servers({0}, {1}),
+                    {}},
+        HoldersCase{"NobodyIsWhole",
+                    2,
+                    {{1, -1, false}, {1, -1, false}},
+                    Servers({1}, {}, {0, 1, 2, -1}),
+                    {{1, -1, false}, {1, -1, false}}},
+        HoldersCase{"OfThreeOneGone",
+                    3,
+                    {},
+                    Servers({0, 1}),
+                    {{0, 1, true}, {1, -1, false}, {0, -1, false}}},
+        HoldersCase{"OfThreeTwoGone", 3, {}, Servers({0}), {}},
+        HoldersCase{"OfThreeTwoGoneAfterEachOther",
+                    3,
+                    {{0, 1, true}, {1, -1, false}, {0, -1, false}},
+                    Servers({0}),
+                    {}},
+        HoldersCase{"OfThreeOneBack",
+                    3,
+                    {{0, 1, true}, {1, -1, false}, {0, -1, false}},
+                    Servers({0, 1}, {2}),
+                    {{0, 1, true}, {1, 2, false}, {0, 2, false}}},
+        HoldersCase{"OfThreeWholeAgain",
+                    3,
+                    {{0, 1, true}, {1, 2, false}, {0, 2, false}},
+                    Servers({0, 1, 2}, {}, {1, 2}),
+                    {{0, 1, true}, {1, 2, true}, {2, 0, true}}},
+        HoldersCase{
+            "OfFourTwoThatShareNothing",
+            4,
+            {},
+            Servers({1, 3}),
+            {{1, -1, false}, {1, -1, false}, {3, -1, false}, {3, -1, false}}},
+        HoldersCase{"OfFourTwoNeighbours", 4, {}, Servers({0, 3}), {}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(NextHoldersTest, WithoutBackupsEveryServerIsNeeded) {
+  const JobPtr job = TestJob(2, 2, {VectorLayer("a", 2), VectorLayer("b", 2)});
+  EXPECT_EQ(*NextHolders(*job, Servers({0, 1}, {}, {0, 1})),
+            FirstShardServers(2, false));
+  for (const EpochChange& change : {Servers({0}), Servers({0}, {1})}) {
+    EXPECT_THAT(std::string(NextHolders(*job, change).status().message()),
+                HasSubstr("shard 1 was lost"));
+  }
+}
+
+// The job that comes of it can be made, and is what all members are told.
+TEST(NextHoldersTest, NextEpochHasTheNextHolders) {
+  const JobPtr job = BackedUp(2);
+  EpochChange change = Servers({1});
+  change.servers[0].report.closed_rounds = {{0, 3}, {1, 4}};
+  EpochChange::Worker worker;
+  worker.report.begun_step = 4;
+  change.workers = {worker};
+  const auto next = MakeNextEpoch(*job, 6, change);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(next->job->shard_servers, *NextHolders(*job, change));
+  EXPECT_FALSE(next->job->Holds(0));
+  EXPECT_TRUE(next->job->Holds(1));
+  change.servers.clear();
+  EXPECT_EQ(MakeNextEpoch(*job, 6, change).status().code(),
+            absl::StatusCode::kAborted);
+}
+
+// If all workers are gone, the closed rounds of the next primaries count, and
+// not those of a backup that is behind.
+TEST(NextHoldersTest, NewWorkersGoOnFromTheNextPrimaries) {
+  const JobPtr job = BackedUp(2, {{1, 0, false}, {1, 0, false}});
+  EpochChange change = Servers({0, 1});
+  change.servers[0].report.closed_rounds = {{0, kInitialRound},
+                                            {1, kInitialRound}};
+  change.servers[1].report.closed_rounds = {{0, 8}, {1, 7}};
+  change.joiners = {5};
+  const auto next = MakeNextEpoch(*job, 7, change);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_THAT(next->job->workers, ElementsAre(EpochWorker{5, 8}));
+}
+
+// All live servers have the shards' files.
+TEST(FreshHoldersTest, FreshHoldersAreTheFirstOnesOfTheLiveServers) {
+  const JobPtr job =
+      BackedUp(3, {{1, 0, false}, {1, 2, false}, {2, -1, false}});
+  const auto restarted = [&](const EpochChange& servers) {
+    EpochChange change = servers;
+    change.joiners = {5};
+    return MakeRestartedEpoch(*job, 7, {5, 18}, change);
+  };
+  for (const EpochChange& all :
+       {Servers({0, 1, 2}), Servers({1}, {0, 2}), Servers({}, {0, 1, 2})}) {
+    const auto next = restarted(all);
+    ASSERT_TRUE(next.ok()) << next.status();
+    EXPECT_EQ(next->job->shard_servers, FirstShardServers(3, true));
+  }
+  const auto two = restarted(Servers({1}, {2}));
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_THAT(two->job->shard_servers,
+              ElementsAre(ShardServers{1, -1, false}, ShardServers{1, 2, true},
+                          ShardServers{2, -1, false}));
+  const auto one = restarted(Servers({1}));
+  EXPECT_EQ(one.status().code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(one.status().message()),
+              HasSubstr("shard 2 was lost: server 2 is not a member, nor is "
+                        "the server after it"));
+}
+
+TEST(FreshHoldersTest, RestartWithoutBackupsNeedsAllServers) {
+  const JobPtr job = TestJob(2, 2, {VectorLayer("a", 2), VectorLayer("b", 2)});
+  EpochChange change = Servers({0});
+  change.joiners = {5};
+  EXPECT_EQ(MakeRestartedEpoch(*job, 7, {5, 18}, change).status().code(),
+            absl::StatusCode::kAborted);
+  change = Servers({0}, {1});
+  change.joiners = {5};
+  const auto next = MakeRestartedEpoch(*job, 7, {5, 18}, change);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(next->job->shard_servers, FirstShardServers(2, false));
 }
 
 }  // namespace

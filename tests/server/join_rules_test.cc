@@ -20,7 +20,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::Not;
 
 // A job before it runs: worker "first" is there, and worker "second" and
 // shard 1 ask to join. Tests change what differs.
@@ -56,17 +55,107 @@ void ExpectUnlike(const absl::Status& status, const std::string& message) {
   ExpectRefused(status, absl::StatusCode::kFailedPrecondition, message);
 }
 
-TEST(JoinRulesTest, WorkerLikeTheFirstOneMayJoin) {
-  const Newcomers all;
-  EXPECT_TRUE(Newcomers().Check(all.second).ok())
-      << Newcomers().Check(all.second);
-  EXPECT_TRUE(Newcomers().Check(all.second).ok())
-      << Newcomers().Check(all.second);
-  EXPECT_TRUE(all.Check(all.second).ok());
-  EXPECT_TRUE(all.Check(all.second).ok());
-  EXPECT_TRUE(all.Check(all.shard).ok());
+class JoinRulesTest : public testing::Test, protected Newcomers {};
+
+// Worker "second" after an edit. Without messages it may join.
+struct Second {
+  const char* name;
+  std::function<void(Newcomers&)> edit;
+  std::vector<const char*> messages;
+  absl::StatusCode code = absl::StatusCode::kFailedPrecondition;
+};
+
+class SecondWorkerRuleTest : public testing::TestWithParam<Second> {};
+
+TEST_P(SecondWorkerRuleTest, JoinsOrIsRefusedWithTheReason) {
+  Newcomers all;
+  GetParam().edit(all);
+  const absl::Status status = all.Check(all.second);
+  EXPECT_EQ(status.ok(), GetParam().messages.empty()) << status;
+  for (const char* const message : GetParam().messages) {
+    ExpectRefused(status, GetParam().code, message);
+  }
   EXPECT_TRUE(all.Check(all.shard).ok());
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, SecondWorkerRuleTest,
+    testing::Values(
+        Second{"LikeTheFirst", [](auto&) {}, {}},
+        Second{"NoIncarnation",
+               [](auto& all) { all.second.incarnation = 0; },
+               {"incarnation must not be 0"},
+               absl::StatusCode::kInvalidArgument},
+        Second{"SettingsInAnotherOrder",
+               [](auto& all) {
+                 all.first.settings = {{"--batch", "32"}, {"--seed", "1"}};
+                 all.second.settings = {{"--seed", "1"}, {"--batch", "32"}};
+               },
+               {}},
+        Second{"SettingThatOnlyTheFirstHas",
+               [](auto& all) {
+                 all.first.settings = {{"--batch", "32"}};
+               },
+               {"--batch differs: worker second has none, worker first has "
+                "32"}},
+        Second{"SecondOptimizer",
+               [](auto& all) {
+                 all.options.spec.optimizer_by_worker = false;
+                 all.second.caller.optimizer = OptimizerPlace::kWorker;
+               },
+               {"worker second has optimizer=worker, the job server: both "
+                "would update the parameters",
+                "--optimizer=worker"}},
+        Second{"NoOptimizer",
+               [](auto& all) {
+                 all.options.spec.optimizer_by_worker = false;
+                 all.options.spec.options.optimizer_place =
+                     OptimizerPlace::kWorker;
+                 all.second.caller.optimizer = OptimizerPlace::kServer;
+               },
+               {"worker second has optimizer=server, the job worker: no "
+                "process would update the parameters",
+                "ClientOptions::optimizer", "--optimizer=server"}},
+        Second{"OtherShape",
+               [](auto& all) {
+                 all.second.layers[1] = FactorLayer("fc", 64, 65, true, 2);
+               },
+               {"layer 1 of worker first is fc fc 64x64, 4160 parameters, 2 "
+                "rows, with factors; ours is fc fc 64x65, 4224 parameters"}},
+        Second{"LayerWithoutFactors",
+               [](auto& all) { all.second.layers[1].has_factors = false; },
+               {"2 rows, with factors; ours is fc fc 64x64, 4160 parameters, "
+                "2 rows"}},
+        Second{"NoLayers",
+               [](auto& all) { all.second.layers.clear(); },
+               {"0 layers"},
+               absl::StatusCode::kInvalidArgument},
+        Second{"OtherProducts",
+               [](auto& all) { all.second.products = "gpu/fp32"; },
+               {"second multiplies factors on \"gpu/fp32\", worker first on "
+                "\"cpu\"",
+                "--device", "--scheme=server"}},
+        Second{"OtherProductsBeforeTheRowsAreKnown",
+               [](auto& all) {
+                 all.first.layers[1].rows = kRowsNotKnown;
+                 all.second.layers[1].rows = kRowsNotKnown;
+                 all.second.products = "gpu";
+               },
+               {"their replicas would differ"}},
+        Second{"OtherProductsWithoutFactors",
+               [](auto& all) {
+                 all.first.layers[1].has_factors = false;
+                 all.second.layers[1].has_factors = false;
+                 all.second.products = "gpu/fp32";
+               },
+               {}},
+        Second{"OtherProductsByServers",
+               [](auto& all) {
+                 all.options.spec.rules.forced = Scheme::kServer;
+                 all.second.products = "gpu/fp32";
+               },
+               {}}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 // Texts and versions.
 
@@ -136,7 +225,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 // The trainer's value of --data has spaces.
-TEST(JoinRulesTest, SettingsValueMayHaveSpacesAndMayBeEmpty) {
+TEST_F(JoinRulesTest, SettingsValueMayHaveSpacesAndMayBeEmpty) {
   JoinRequest request = WorkerRequest("second");
   request.settings = {{"--data", "9 images, checksum 7"}, {"--trace", ""}};
   EXPECT_TRUE(Newcomers().CheckFirst(request).ok())
@@ -146,7 +235,7 @@ TEST(JoinRulesTest, SettingsValueMayHaveSpacesAndMayBeEmpty) {
       << Newcomers().CheckFirst(request);
 }
 
-TEST(JoinRulesTest, AnotherProtocolVersionIsRefusedWithBothVersions) {
+TEST_F(JoinRulesTest, AnotherProtocolVersionIsRefusedWithBothVersions) {
   JoinRequest request = WorkerRequest("second");
   const uint32_t ours = request.protocol_version;
   request.protocol_version = ours + 1;
@@ -156,13 +245,6 @@ TEST(JoinRulesTest, AnotherProtocolVersionIsRefusedWithBothVersions) {
                             ", the coordinator (build "));
   EXPECT_THAT(std::string(Newcomers().Check(request).message()),
               testing::EndsWith(absl::StrCat(" speaks ", ours)));
-}
-
-TEST(JoinRulesTest, ProcessWithoutAnIncarnationIsRefused) {
-  JoinRequest request = WorkerRequest("second");
-  request.incarnation = 0;
-  ExpectRefused(Newcomers().Check(request), absl::StatusCode::kInvalidArgument,
-                "incarnation must not be 0");
 }
 
 // Settings.
@@ -231,128 +313,76 @@ INSTANTIATE_TEST_SUITE_P(
                    "none"}),
     [](const auto& info) { return std::string(info.param.name); });
 
-TEST(JoinRulesTest, SettingsMayComeInAnyOrder) {
-  Newcomers all;
-  all.first.settings = {{"--batch", "32"}, {"--seed", "1"}};
-  all.second.settings = {{"--seed", "1"}, {"--batch", "32"}};
-  EXPECT_TRUE(all.Check(all.second).ok());
-}
-
-TEST(JoinRulesTest, SettingThatOnlyTheFirstWorkerHasIsMissed) {
-  Newcomers all;
-  all.first.settings = {{"--batch", "32"}};
-  all.second.settings = {};
-  ExpectUnlike(all.Check(all.second),
-               "--batch differs: worker second has none, worker first has 32");
-}
-
-TEST(JoinRulesTest, FirstWorkersSettingsAreTheJobs) {
-  Newcomers all;
-  all.first.settings = {{"--batch", "32"}};
-  EXPECT_TRUE(all.CheckFirst(all.first).ok());
-}
-
-TEST(JoinRulesTest, ServersSettingThatDiffersFromTheCoordinatorsIsRefused) {
-  Newcomers all;
-  all.options.server_settings = {{"--servers", "2"}, {"--backup", "1"}};
-  all.shard.settings = {{"--servers", "2"}, {"--backup", "0"}};
-  ExpectUnlike(all.Check(all.shard),
+TEST_F(JoinRulesTest, ServersSettingThatDiffersFromTheCoordinatorsIsRefused) {
+  options.server_settings = {{"--servers", "2"}, {"--backup", "1"}};
+  shard.settings = {{"--servers", "2"}, {"--backup", "0"}};
+  ExpectUnlike(Check(shard),
                "--backup differs: s1 has 0, the coordinator has 1");
-  all.shard.settings = all.options.server_settings;
-  EXPECT_TRUE(all.Check(all.shard).ok());
-  all.shard.settings = {{"--servers", "2"}};
-  ExpectUnlike(all.Check(all.shard),
+  shard.settings = options.server_settings;
+  EXPECT_TRUE(Check(shard).ok());
+  shard.settings = {{"--servers", "2"}};
+  ExpectUnlike(Check(shard),
                "--backup differs: s1 has none, the coordinator has 1");
 }
 
 // Tests of the place where the optimizer runs.
 
-TEST(JoinRulesTest, SecondOptimizerIsRefused) {
-  Newcomers all;
-  all.options.spec.optimizer_by_worker = false;
-  all.second.caller.optimizer = OptimizerPlace::kWorker;
-  const absl::Status status = all.Check(all.second);
-  ExpectUnlike(status,
-               "worker second has optimizer=worker, the job server: both would "
-               "update the parameters");
-  EXPECT_THAT(std::string(status.message()), HasSubstr("--optimizer=worker"));
-}
-
-TEST(JoinRulesTest, MissingOptimizerIsRefused) {
-  Newcomers all;
-  all.options.spec.optimizer_by_worker = false;
-  all.options.spec.options.optimizer_place = OptimizerPlace::kWorker;
-  all.second.caller.optimizer = OptimizerPlace::kServer;
-  const absl::Status status = all.Check(all.second);
-  ExpectUnlike(status,
-               "worker second has optimizer=server, the job worker: no process "
-               "would update the parameters");
-  EXPECT_THAT(
-      std::string(status.message()),
-      AllOf(HasSubstr("ClientOptions::optimizer"),
-            HasSubstr("--optimizer=server"), Not(HasSubstr("both would"))));
-}
-
-TEST(JoinRulesTest, FirstWorkerThatNamesAPlaceOfTheOptimizerDecides) {
-  Newcomers all;
-  all.second.caller.optimizer = OptimizerPlace::kWorker;
-  EXPECT_TRUE(all.Check(all.second).ok());
-  all.first.caller.optimizer = OptimizerPlace::kServer;
-  ExpectUnlike(all.Check(all.second),
+TEST_F(JoinRulesTest, FirstWorkerThatNamesAPlaceOfTheOptimizerDecides) {
+  second.caller.optimizer = OptimizerPlace::kWorker;
+  EXPECT_TRUE(Check(second).ok());
+  first.caller.optimizer = OptimizerPlace::kServer;
+  ExpectUnlike(Check(second),
                "worker second has optimizer=worker, worker first server: the "
                "callers of all workers must run the optimizer, or none");
-  all.first.caller.optimizer = OptimizerPlace::kWorker;
-  EXPECT_TRUE(all.Check(all.second).ok());
-  all.second.caller.optimizer = OptimizerPlace::kServer;
-  ExpectUnlike(all.Check(all.second),
+  first.caller.optimizer = OptimizerPlace::kWorker;
+  EXPECT_TRUE(Check(second).ok());
+  second.caller.optimizer = OptimizerPlace::kServer;
+  ExpectUnlike(Check(second),
                "worker second has optimizer=server, worker first worker");
-  all.second.caller.optimizer = std::nullopt;
-  EXPECT_TRUE(all.Check(all.second).ok());
+  second.caller.optimizer = std::nullopt;
+  EXPECT_TRUE(Check(second).ok());
   // The claim of a shard does not count.
-  all.first.caller.optimizer = std::nullopt;
-  all.shard.caller.optimizer = OptimizerPlace::kServer;
-  all.second.caller.optimizer = OptimizerPlace::kWorker;
-  EXPECT_TRUE(all.Check(all.second).ok());
+  first.caller.optimizer = std::nullopt;
+  shard.caller.optimizer = OptimizerPlace::kServer;
+  second.caller.optimizer = OptimizerPlace::kWorker;
+  EXPECT_TRUE(Check(second).ok());
 }
 
-TEST(JoinRulesTest, RunningJobHasThePlaceThatItsFirstWorkersNamed) {
-  Newcomers all;
+TEST_F(JoinRulesTest, RunningJobHasThePlaceThatItsFirstWorkersNamed) {
   JobOptions options;
   options.optimizer_place = OptimizerPlace::kWorker;
-  const JobPtr job = TestJob(1, 2, all.first.layers, options);
-  all.second.caller.optimizer = OptimizerPlace::kServer;
-  ExpectUnlike(all.Check(all.second, job.get()),
+  const JobPtr job = TestJob(1, 2, first.layers, options);
+  second.caller.optimizer = OptimizerPlace::kServer;
+  ExpectUnlike(Check(second, job.get()),
                "worker second has optimizer=server, the job worker");
-  all.second.caller.optimizer = OptimizerPlace::kWorker;
-  EXPECT_TRUE(all.Check(all.second, job.get()).ok());
+  second.caller.optimizer = OptimizerPlace::kWorker;
+  EXPECT_TRUE(Check(second, job.get()).ok());
 }
 
-TEST(JoinRulesTest, CallersOptimizerMustGoWithTheJobsOptions) {
-  Newcomers all;
-  all.options.spec.options.rounds.quorum = Quorum::kSolo;
-  EXPECT_TRUE(all.Check(all.second).ok());
-  all.second.caller.optimizer = OptimizerPlace::kWorker;
-  ExpectRefused(all.Check(all.second), absl::StatusCode::kInvalidArgument,
+TEST_F(JoinRulesTest, CallersOptimizerMustGoWithTheJobsOptions) {
+  options.spec.options.rounds.quorum = Quorum::kSolo;
+  EXPECT_TRUE(Check(second).ok());
+  second.caller.optimizer = OptimizerPlace::kWorker;
+  ExpectRefused(Check(second), absl::StatusCode::kInvalidArgument,
                 "worker second has optimizer=worker: --optimizer=worker does "
                 "not go with --quorum=solo");
 }
 
-TEST(JoinRulesTest, WorkerThatDoesNotScaleItsLossIsRefusedByAJobThatDoes) {
-  Newcomers all;
-  all.options.spec.options.scale_loss = true;
-  const absl::Status status = all.Check(all.second);
+TEST_F(JoinRulesTest, WorkerThatDoesNotScaleItsLossIsRefusedByAJobThatDoes) {
+  options.spec.options.scale_loss = true;
+  const absl::Status status = Check(second);
   ExpectUnlike(status,
                "the job has --loss-scale=dynamic, and worker second does not "
                "multiply its loss by the loss scale");
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("ClientOptions::scales_loss"),
                     HasSubstr("--loss-scale=off")));
-  all.second.caller.scales_loss = true;
-  EXPECT_TRUE(all.Check(all.second).ok());
-  EXPECT_TRUE(all.Check(all.shard).ok());
+  second.caller.scales_loss = true;
+  EXPECT_TRUE(Check(second).ok());
+  EXPECT_TRUE(Check(shard).ok());
 }
 
-TEST(JoinRulesTest, WorkerThatFollowsTheJobTakesItsOptimizerAnywhere) {
+TEST_F(JoinRulesTest, WorkerThatFollowsTheJobTakesItsOptimizerAnywhere) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
     Newcomers all;
@@ -369,81 +399,30 @@ TEST(JoinRulesTest, WorkerThatFollowsTheJobTakesItsOptimizerAnywhere) {
 
 // The model.
 
-TEST(JoinRulesTest, AnotherModelIsRefusedWithTheLayerAndBothShapes) {
-  Newcomers all;
-  all.second.layers[1] = FactorLayer("fc", 64, 65, true, 2);
-  ExpectUnlike(all.Check(all.second),
-               "layer 1 of worker first is fc fc 64x64, 4160 parameters, 2 "
-               "rows, with factors; ours is fc fc 64x65, 4224 parameters");
-}
-
-TEST(JoinRulesTest, LayersWithAndWithoutFactorsDiffer) {
-  Newcomers all;
-  all.second.layers[1].has_factors = false;
-  ExpectUnlike(all.Check(all.second),
-               "2 rows, with factors; ours is fc fc 64x64, 4160 parameters, 2 "
-               "rows");
-}
-
-TEST(JoinRulesTest, InvalidModelIsRefused) {
-  Newcomers all;
-  all.second.layers.clear();
-  ExpectRefused(all.Check(all.second), absl::StatusCode::kInvalidArgument,
-                "0 layers");
-}
-
-TEST(JoinRulesTest, RunningJobsModelCountsAndNotTheWorkers) {
-  Newcomers all;
+TEST_F(JoinRulesTest, RunningJobsModelCountsAndNotTheWorkers) {
   const JobPtr job = TestJob(1, 2, {VectorLayer("other", 3)});
-  ExpectUnlike(all.Check(all.second, job.get()),
+  ExpectUnlike(Check(second, job.get()),
                "layer 0 of the job is other vector 1x3");
-  all.second.layers = job->layers;
-  EXPECT_TRUE(all.Check(all.second, job.get()).ok());
+  second.layers = job->layers;
+  EXPECT_TRUE(Check(second, job.get()).ok());
 }
 
 // A sparse job has one more layer, which says which blocks travel.
-TEST(JoinRulesTest, SparseJobsModelIsTheWorkersModel) {
-  Newcomers all;
+TEST_F(JoinRulesTest, SparseJobsModelIsTheWorkersModel) {
   JobOptions options;
   options.sparsity.share = 0.5;
   options.sparsity.block_elements = kBlockElementsMin;
-  all.second.layers = {VectorLayer("large", 4096)};
-  const JobPtr job = TestJob(1, 2, all.second.layers, options);
+  second.layers = {VectorLayer("large", 4096)};
+  const JobPtr job = TestJob(1, 2, second.layers, options);
   ASSERT_EQ(job->layers.size(), 2u);
-  EXPECT_TRUE(all.Check(all.second, job.get()).ok())
-      << all.Check(all.second, job.get());
+  EXPECT_TRUE(Check(second, job.get()).ok()) << Check(second, job.get());
 }
 
 // Products.
 
-TEST(JoinRulesTest, WorkersThatMultiplyUnlikeEachOtherAreRefusedWithBoth) {
-  Newcomers all;
-  all.second.products = "gpu/fp32";
-  const absl::Status status = all.Check(all.second);
-  ExpectUnlike(status,
-               "second multiplies factors on \"gpu/fp32\", worker first on "
-               "\"cpu\"");
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("--device"), HasSubstr("--scheme=server")));
-}
-
-TEST(JoinRulesTest, ProductsMayDifferWhereNoLayerGoesByFactors) {
-  {
-    Newcomers all;
-    all.second.products = "gpu/fp32";
-    all.options.spec.rules.forced = Scheme::kServer;
-    EXPECT_TRUE(all.Check(all.second).ok());
-  }
-  Newcomers all;
-  all.second.products = "gpu/fp32";
-  all.first.layers[1].has_factors = false;
-  all.second.layers[1].has_factors = false;
-  EXPECT_TRUE(all.Check(all.second).ok());
-}
-
 // Optimizer state.
 
-TEST(JoinRulesTest, OptimizerStateOutOfRangeIsRefusedWithTheRange) {
+TEST_F(JoinRulesTest, OptimizerStateOutOfRangeIsRefusedWithTheRange) {
   for (const int32_t arrays : {-1, kStateArraysMax + 1}) {
     Newcomers all;
     all.second.caller.state_arrays = arrays;
@@ -453,84 +432,79 @@ TEST(JoinRulesTest, OptimizerStateOutOfRangeIsRefusedWithTheRange) {
   }
 }
 
-TEST(JoinRulesTest, OptimizerStateThatDiffersIsRefusedWhereWorkersUpdate) {
-  Newcomers all;
-  all.options.spec.options.optimizer_place = OptimizerPlace::kWorker;
-  all.first.caller.state_arrays = 2;
-  all.second.caller.state_arrays = 1;
+TEST_F(JoinRulesTest, OptimizerStateThatDiffersIsRefusedWhereWorkersUpdate) {
+  options.spec.options.optimizer_place = OptimizerPlace::kWorker;
+  first.caller.state_arrays = 2;
+  second.caller.state_arrays = 1;
   ExpectUnlike(
-      all.Check(all.second),
+      Check(second),
       "worker second keeps 1 arrays of optimizer state, worker first has 2");
-  JobOptions options;
-  options.optimizer_place = OptimizerPlace::kWorker;
-  const JobPtr job = EpochAfter(*TestJob(1, 2, all.first.layers, options),
+  JobOptions running;
+  running.optimizer_place = OptimizerPlace::kWorker;
+  const JobPtr job = EpochAfter(*TestJob(1, 2, first.layers, running),
                                 [](Job& next) { next.state_arrays = 3; });
   ExpectUnlike(
-      all.Check(all.second, job.get()),
+      Check(second, job.get()),
       "worker second keeps 1 arrays of optimizer state, the job has 3");
   // The servers' state is not the workers'.
-  all.options.spec.options.optimizer_place = OptimizerPlace::kServer;
-  EXPECT_TRUE(all.Check(all.second).ok());
+  options.spec.options.optimizer_place = OptimizerPlace::kServer;
+  EXPECT_TRUE(Check(second).ok());
 }
 
 // A checkpoint.
 
-struct RestoredJob : Newcomers {
-  RestoredJob() {
+class RestoredJoinTest : public JoinRulesTest {
+ protected:
+  RestoredJoinTest() {
     options.start_checkpoint =
         CheckpointRecord{/*round=*/12, /*contributions=*/26, {}};
     options.restored_layers = first.layers;
   }
 };
 
-TEST(JoinRulesTest, ModelThatDiffersFromTheCheckpointIsRefusedWithItsRound) {
-  RestoredJob all;
-  all.second.layers[0] = VectorLayer("scale", 9);
-  ExpectUnlike(all.CheckFirst(all.second),
+TEST_F(RestoredJoinTest,
+       ModelThatDiffersFromTheCheckpointIsRefusedWithItsRound) {
+  second.layers[0] = VectorLayer("scale", 9);
+  ExpectUnlike(CheckFirst(second),
                "layer 0 of the checkpoint of round 12 is scale vector 1x8");
 }
 
-TEST(JoinRulesTest, CheckpointAllowsOtherBatchesAndNoFactors) {
-  RestoredJob all;
-  all.second.layers[1].rows = 77;
-  all.second.layers[1].has_factors = false;
-  EXPECT_TRUE(all.CheckFirst(all.second).ok()) << all.CheckFirst(all.second);
+TEST_F(RestoredJoinTest, CheckpointAllowsOtherBatchesAndNoFactors) {
+  second.layers[1].rows = 77;
+  second.layers[1].has_factors = false;
+  EXPECT_TRUE(CheckFirst(second).ok()) << CheckFirst(second);
 }
 
-TEST(JoinRulesTest, CheckpointWithOtherOptimizerStateIsRefusedWithBoth) {
-  RestoredJob all;
-  all.options.spec.options.optimizer_place = OptimizerPlace::kWorker;
-  all.options.restored_state_arrays = 2;
-  all.second.caller.state_arrays = 1;
+TEST_F(RestoredJoinTest, CheckpointWithOtherOptimizerStateIsRefusedWithBoth) {
+  options.spec.options.optimizer_place = OptimizerPlace::kWorker;
+  options.restored_state_arrays = 2;
+  second.caller.state_arrays = 1;
   ExpectUnlike(
-      all.CheckFirst(all.second),
+      CheckFirst(second),
       "worker second keeps 1 arrays of optimizer state, the checkpoint of "
       "round 12 has 2");
 }
 
-TEST(JoinRulesTest, RunningJobIsNotComparedWithItsCheckpointAgain) {
-  RestoredJob all;
-  const JobPtr job = TestJob(1, 2, all.second.layers);
-  all.options.restored_layers = {VectorLayer("other", 3)};
-  EXPECT_TRUE(all.Check(all.second, job.get()).ok());
+TEST_F(RestoredJoinTest, RunningJobIsNotComparedWithItsCheckpointAgain) {
+  const JobPtr job = TestJob(1, 2, second.layers);
+  options.restored_layers = {VectorLayer("other", 3)};
+  EXPECT_TRUE(Check(second, job.get()).ok());
 }
 
 // The folder.
 
-TEST(JoinRulesTest, ShardWithoutTheJobsFolderIsRefused) {
-  Newcomers all;
-  all.options.has_checkpoints = true;
-  ExpectUnlike(all.Check(all.shard),
+TEST_F(JoinRulesTest, ShardWithoutTheJobsFolderIsRefused) {
+  options.has_checkpoints = true;
+  ExpectUnlike(Check(shard),
                "s1, shard 1, has no --checkpoint-dir, and the coordinator has "
                "one: all servers must share one folder");
-  all.shard.has_checkpoints = true;
-  EXPECT_TRUE(all.Check(all.shard).ok());
+  shard.has_checkpoints = true;
+  EXPECT_TRUE(Check(shard).ok());
 }
 
-TEST(JoinRulesTest, ShardWithAFolderIsRefusedByAJobWithoutOne) {
-  Newcomers all;
-  all.shard.has_checkpoints = true;
-  ExpectUnlike(all.Check(all.shard),
+TEST_F(JoinRulesTest, ShardWithAFolderIsRefusedByAJobWithoutOne) {
+  shard.has_checkpoints = true;
+  ExpectUnlike(Check(shard),
                "s1, shard 1, has a --checkpoint-dir, and the coordinator has "
                "none: all servers must share one folder");
 }
@@ -544,44 +518,32 @@ JobPtr JobWithRows(int64_t rows) {
   return TestJob(1, 2, layers);
 }
 
-TEST(JoinRulesTest, WorkerNeedNotKnowWhatTheJobHasLearnt) {
-  Newcomers all;
-  all.second.layers[1].rows = kRowsNotKnown;
+TEST_F(JoinRulesTest, WorkerNeedNotKnowWhatTheJobHasLearnt) {
+  second.layers[1].rows = kRowsNotKnown;
   for (const int64_t rows : {int64_t{2}, kRowsNotKnown, kFactorsLost}) {
-    EXPECT_TRUE(all.Check(all.second, JobWithRows(rows).get()).ok()) << rows;
+    EXPECT_TRUE(Check(second, JobWithRows(rows).get()).ok()) << rows;
   }
   // Also not if it knows its rows, and the job has lost the factors.
-  all.second.layers[1].rows = 3;
-  EXPECT_TRUE(all.Check(all.second, JobWithRows(kFactorsLost).get()).ok());
-  ExpectUnlike(all.Check(all.second, JobWithRows(2).get()),
+  second.layers[1].rows = 3;
+  EXPECT_TRUE(Check(second, JobWithRows(kFactorsLost).get()).ok());
+  ExpectUnlike(Check(second, JobWithRows(2).get()),
                "layer 1 of the job is fc fc 64x64, 4160 parameters, 2 rows");
-  ExpectUnlike(all.Check(all.second, JobWithRows(kRowsNotKnown).get()),
+  ExpectUnlike(Check(second, JobWithRows(kRowsNotKnown).get()),
                "with factors, rows not known yet; ours is fc fc 64x64, 4160 "
                "parameters, 3 rows");
 }
 
-TEST(JoinRulesTest, FirstWorkersKnowTheirRowsAlikeOrNone) {
-  Newcomers all;
-  all.second.layers[1].rows = kRowsNotKnown;
-  ExpectUnlike(all.Check(all.second), "rows not known yet");
-  all.first.layers[1].rows = kRowsNotKnown;
-  EXPECT_TRUE(all.Check(all.second).ok());
+TEST_F(JoinRulesTest, FirstWorkersKnowTheirRowsAlikeOrNone) {
+  second.layers[1].rows = kRowsNotKnown;
+  ExpectUnlike(Check(second), "rows not known yet");
+  first.layers[1].rows = kRowsNotKnown;
+  EXPECT_TRUE(Check(second).ok());
 }
 
-TEST(JoinRulesTest, WorkerMustNotJoinWithLostFactors) {
-  Newcomers all;
-  all.first.layers[1].rows = kFactorsLost;
-  ExpectRefused(all.CheckFirst(all.first), absl::StatusCode::kInvalidArgument,
+TEST_F(JoinRulesTest, WorkerMustNotJoinWithLostFactors) {
+  first.layers[1].rows = kFactorsLost;
+  ExpectRefused(CheckFirst(first), absl::StatusCode::kInvalidArgument,
                 "layer fc of first has lost its factors");
-}
-
-TEST(JoinRulesTest, WorkersMultiplyAlikeBeforeTheirRowsAreKnown) {
-  Newcomers all;
-  for (JoinRequest* request : {&all.first, &all.second}) {
-    request->layers[1].rows = kRowsNotKnown;
-  }
-  all.second.products = "gpu";
-  ExpectUnlike(all.Check(all.second), "their replicas would differ");
 }
 
 }  // namespace

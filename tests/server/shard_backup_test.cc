@@ -34,24 +34,6 @@ std::vector<FrameKind> KindsOn(const std::deque<Frame>& wire) {
   return kinds;
 }
 
-TEST(ShardBackupTest, InitialValuesAreShownOnceTheBackupHasThem) {
-  ShardPair pair;
-  EXPECT_THAT(KindsOn(pair.wire()),
-              ElementsAre(FrameKind::kHave, FrameKind::kHave));
-  EXPECT_THAT(pair.Pull(1, 0, kInitialRound).sent, IsEmpty());
-  EXPECT_THAT(pair.Contribute(0, 0, kInitialRound, {5, 6}).sent, IsEmpty());
-  // The backup has not said yet that it has nothing.
-  EXPECT_THAT(pair.wire(), SizeIs(2));
-  EXPECT_THAT(pair.Arrive(2).sent, IsEmpty());
-  EXPECT_THAT(KindsOn(pair.wire()), ElementsAre(FrameKind::kAggregate));
-  EXPECT_THAT(pair.Arrive(1).sent, IsEmpty());
-  EXPECT_THAT(pair.parameters(1), ElementsAre(5, 6));
-  const Effects shown = pair.Arrive(1);
-  ASSERT_THAT(shown.sent, SizeIs(1));
-  EXPECT_EQ(shown.sent[0].to, PeerId::Worker(1));
-  EXPECT_THAT(Result(shown, kInitialRound), ElementsAre(5, 6));
-}
-
 // So the primary waits for the hop alone, and not for the backup's update.
 TEST(ShardBackupTest, BackupSaysThatItHasARoundBeforeItUpdates) {
   ShardPair pair;
@@ -103,25 +85,6 @@ TEST_P(ShardCopyPlaceTest, RoundClosesOnceTheBackupHasIt) {
   ASSERT_THAT(closed.sent, SizeIs(1));
   EXPECT_EQ(closed.sent[0].to, std::nullopt);
   EXPECT_EQ(Result(closed, 0), Either({8, 17}, {2, 3}));
-  pair.ExpectEqual();
-}
-
-// The last frame of a round's last contribution, again, by the time when it
-// comes; and all frames of the two servers.
-TEST_P(ShardCopyPlaceTest, RepeatedFramesAreDiscarded) {
-  ShardPair pair(PlainSgdWithBackups(GetParam()));
-  pair.Begin({10, 20});
-  pair.Contribute(1, 0, 0, {1, 2});
-  const auto last = pair.Contribution(0, 0, 0, {3, 4});
-  pair.Send(0, last);
-  pair.ExpectDiscarded(last[0]);  // The round is closing.
-  const Frame mean = pair.wire().front();
-  pair.Arrive(1);
-  pair.ExpectDiscarded(mean);
-  const Frame have = pair.wire().front();
-  pair.Arrive(1);
-  pair.ExpectDiscarded(have);
-  pair.ExpectDiscarded(last[0]);
   pair.ExpectEqual();
 }
 

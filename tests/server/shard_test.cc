@@ -643,8 +643,7 @@ TEST(ShardReportTest, ShardWithoutRoundsReportsNone) {
 
 // ---- Jobs with Overlap::kDecoupled: workers ask for each result.
 
-class ShardPullTest : public testing::TestWithParam<OptimizerPlace> {
- protected:
+struct ShardPullTest : testing::TestWithParam<OptimizerPlace> {
   static JobOptions Decoupled() {
     JobOptions options = PlainSgd(GetParam());
     options.overlap = Overlap::kDecoupled;
