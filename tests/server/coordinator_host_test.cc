@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -77,43 +78,69 @@ class CoordinatorHostTest : public testing::Test {
   std::vector<std::string> told_;  // Texts about long work. Guarded by mu_.
 };
 
-TEST_F(CoordinatorHostTest, GoesOnWithTheSameFlags) {
+// Flags of the coordinator that is started again, in place of the job's.
+struct Flags {
+  const char* name;
+  std::function<void(ServerOptions&)> edit;
+  const char* refusal;  // Null: the job goes on.
+};
+
+class CoordinatorFlagsTest : public CoordinatorHostTest,
+                             public testing::WithParamInterface<Flags> {};
+
+TEST_P(CoordinatorFlagsTest, JobGoesOnOrIsRefusedWithTheReason) {
+  GetParam().edit(options_);
+  if (GetParam().refusal != nullptr) {
+    ExpectRefusal(GetParam().refusal);
+    return;
+  }
   const absl::Status status = Start();
   EXPECT_TRUE(status.ok()) << status;
 }
 
-TEST_F(CoordinatorHostTest, RefusesAnotherNumberOfServers) {
-  options_.spec.shards = 1;
-  ExpectRefusal("has 2 servers, --servers says 1");
-  options_.spec.shards = 3;
-  ExpectRefusal("has 2 servers, --servers says 3");
-}
-
-TEST_F(CoordinatorHostTest, GoesOnWithTheSavedPlaceOfTheOptimizer) {
-  options_.spec.optimizer_by_worker = true;
-  options_.spec.options.optimizer_place = OptimizerPlace::kServer;
-  const absl::Status status = Start();
-  EXPECT_TRUE(status.ok()) << status;
-}
-
-TEST_F(CoordinatorHostTest, RefusesAnotherOptimizer) {
-  options_.spec.optimizer_by_worker = false;
-  options_.spec.options.optimizer_place = OptimizerPlace::kServer;
-  ExpectRefusal("is of --optimizer=worker");
-  options_.spec.options = state_.epoch.job->options;
-  options_.spec.options.optimizer.rule = UpdateRule::kAdam;
-  ExpectRefusal("--update=sgd, the job's flags say worker and adam");
-}
-
-TEST_F(CoordinatorHostTest, RefusesOtherValuesOfTheJobsOptions) {
-  options_.spec.options.optimizer.learning_rate = 0.5F;
-  ExpectRefusal(
-      "--learning-rate differs: the coordinator that is started has "
-      "0.5, job training in ");
-  options_.spec.options = state_.epoch.job->options;
-  options_.spec.options.checkpoint_every += 1;
-  ExpectRefusal("--checkpoint-every differs");
-}
+INSTANTIATE_TEST_SUITE_P(
+    All, CoordinatorFlagsTest,
+    testing::Values(
+        Flags{"SameFlags", [](auto&) {}, nullptr},
+        Flags{"FewerServers", [](auto& o) { o.spec.shards = 1; },
+              "has 2 servers, --servers says 1"},
+        Flags{"MoreServers", [](auto& o) { o.spec.shards = 3; },
+              "has 2 servers, --servers says 3"},
+        Flags{"AnyPlaceOfTheOptimizer",
+              [](auto& o) {
+                o.spec.optimizer_by_worker = true;
+                o.spec.options.optimizer_place = OptimizerPlace::kServer;
+              },
+              nullptr},
+        Flags{"OtherPlaceOfTheOptimizer",
+              [](auto& o) {
+                o.spec.optimizer_by_worker = false;
+                o.spec.options.optimizer_place = OptimizerPlace::kServer;
+              },
+              "is of --optimizer=worker"},
+        Flags{"OtherOptimizer",
+              [](auto& o) {
+                o.spec.optimizer_by_worker = false;
+                o.spec.options.optimizer.rule = UpdateRule::kAdam;
+              },
+              "--update=sgd, the job's flags say worker and adam"},
+        Flags{"OtherLearningRate",
+              [](auto& o) { o.spec.options.optimizer.learning_rate = 0.5F; },
+              "--learning-rate differs: the coordinator that is started has "
+              "0.5, job training in "},
+        Flags{"OtherCheckpoints",
+              [](auto& o) { o.spec.options.checkpoint_every += 1; },
+              "--checkpoint-every differs"},
+        // The job may have found a better threshold than that of the flags.
+        Flags{"TunedFusion",
+              [](auto& o) {
+                o.spec.options.tune_fusion = true;
+                o.spec.options.fusion_bytes = 1 << 16;
+              },
+              nullptr},
+        Flags{"NoFolder", [](auto& o) { o.checkpoint_dir.clear(); },
+              "has a folder for checkpoints, and --checkpoint-dir is empty"}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(CoordinatorHostTest, RefusesAnotherFolderThanTheServersHave) {
   for (auto& member : state_.members) {
@@ -121,19 +148,6 @@ TEST_F(CoordinatorHostTest, RefusesAnotherFolderThanTheServersHave) {
   }
   settings_ = {{"--checkpoint-dir", "the folder b"}};
   ExpectRefusal("--checkpoint-dir differs: ");
-}
-
-// The job may have found a better threshold than that of the flags.
-TEST_F(CoordinatorHostTest, GoesOnWithTheFusionThatTheJobHas) {
-  options_.spec.options.tune_fusion = true;
-  options_.spec.options.fusion_bytes = 1 << 16;
-  const absl::Status status = Start();
-  EXPECT_TRUE(status.ok()) << status;
-}
-
-TEST_F(CoordinatorHostTest, RefusesToLoseTheFolderForCheckpoints) {
-  options_.checkpoint_dir.clear();
-  ExpectRefusal("has a folder for checkpoints, and --checkpoint-dir is empty");
 }
 
 TEST_F(CoordinatorHostTest, RefusesAFolderThatTheShardsDoNotHave) {

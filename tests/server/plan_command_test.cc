@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/str_replace.h"
 #include "nlohmann/json.hpp"
 #include "server/admin/commands.h"
 
@@ -105,62 +106,70 @@ TEST(PlanCommandTest, ReadsAModelFromAFile) {
   EXPECT_EQ(nlohmann::json::parse(result.out)["layers"][0]["k"], 6);
 }
 
-TEST(PlanCommandTest, BadModelFileFailsWithItsNameAndLine) {
-  const std::string path = WriteTestFile(
+struct UsageError {
+  const char* name;
+  std::vector<std::string> arguments;
+  const char* message;
+};
+
+class PlanUsageErrorTest : public testing::TestWithParam<UsageError> {};
+
+TEST_P(PlanUsageErrorTest, IsNamed) {
+  WriteTestFile(
       "bad.csv",
       "name,kind,m,n,parameters,rows_per_sample\nfc,fc,64,x,4160,2\n");
-  const Result result = RunPlan({"--model=" + path, "--workers=2"});
-  EXPECT_EQ(result.exit_code, kExitUsage);
-  EXPECT_THAT(result.err, HasSubstr(path + ": line 2, column 4 (n): \"x\""));
-}
-
-TEST(PlanCommandTest, MissingModelFileFails) {
-  const Result result = RunPlan({"--model=no_such_model.csv", "--workers=2"});
-  EXPECT_EQ(result.exit_code, kExitUsage);
-  EXPECT_THAT(result.err, HasSubstr("cannot open no_such_model.csv: No such"));
-}
-
-TEST(PlanCommandTest, FolderInPlaceOfAModelFileFails) {
-  const Result result =
-      RunPlan({"--model=" + testing::TempDir() + "/", "--workers=2"});
-  EXPECT_EQ(result.exit_code, kExitUsage);
-  EXPECT_THAT(result.err, HasSubstr("cannot read "));
-}
-
-TEST(PlanCommandTest, EndlessModelFileIsRefused) {
-  const Result result = RunPlan({"--model=/dev/zero", "--workers=2"});
-  EXPECT_EQ(result.exit_code, kExitUsage);
-  EXPECT_THAT(result.err, HasSubstr("/dev/zero has more than 16777216 bytes"));
-}
-
-TEST(PlanCommandTest, UnknownModelIsAUsageErrorThatListsTheKnownModels) {
-  const Result result = RunPlan({"--model=vgg", "--workers=2"});
+  WriteTestFile("run.json", "{}");
+  std::vector<std::string> arguments = GetParam().arguments;
+  for (std::string& argument : arguments) {
+    absl::StrReplaceAll({{"DIR", testing::TempDir()}}, &argument);
+  }
+  const Result result = RunPlan(arguments);
   EXPECT_EQ(result.exit_code, kExitUsage);
   EXPECT_THAT(result.out, IsEmpty());
-  EXPECT_THAT(result.err, HasSubstr("known are alexnet, bert-base, googlenet"));
+  EXPECT_THAT(result.err, HasSubstr(GetParam().message));
 }
 
-TEST(PlanCommandTest, TooManyRowsAreAUsageError) {
-  const Result result =
-      RunPlan({"--model=vgg19", "--workers=2", "--batch=1048576"});
-  EXPECT_EQ(result.exit_code, kExitUsage);
-  EXPECT_THAT(result.err, HasSubstr("rows, at most"));
-}
-
-TEST(PlanCommandTest, MissingOrConflictingFlagIsAUsageError) {
-  const std::vector<std::vector<std::string>> kCases = {
-      {"--workers=2"},
-      {"--model=vgg19"},
-      {"--model=vgg19", "--workers=2", "--explain", "--compute=1s",
-       "--compute-trace=x"},
-  };
-  for (const auto& arguments : kCases) {
-    const Result result = RunPlan(arguments);
-    EXPECT_EQ(result.exit_code, kExitUsage)
-        << testing::PrintToString(arguments);
-    EXPECT_THAT(result.err, HasSubstr("--"));
-  }
-}
+INSTANTIATE_TEST_SUITE_P(
+    All, PlanUsageErrorTest,
+    testing::Values(UsageError{"BadModelFile",
+                               {"--model=DIR/bad.csv", "--workers=2"},
+                               "bad.csv: line 2, column 4 (n): \"x\""},
+                    UsageError{"MissingModelFile",
+                               {"--model=no_such_model.csv", "--workers=2"},
+                               "cannot open no_such_model.csv: No such"},
+                    UsageError{"FolderInPlaceOfAModelFile",
+                               {"--model=DIR/", "--workers=2"},
+                               "cannot read "},
+                    UsageError{"EndlessModelFile",
+                               {"--model=/dev/zero", "--workers=2"},
+                               "/dev/zero has more than 16777216 bytes"},
+                    UsageError{"UnknownModel",
+                               {"--model=vgg", "--workers=2"},
+                               "known are alexnet, bert-base, googlenet"},
+                    UsageError{
+                        "TooManyRows",
+                        {"--model=vgg19", "--workers=2", "--batch=1048576"},
+                        "rows, at most"},
+                    UsageError{"NoModel", {"--workers=2"}, "--"},
+                    UsageError{"NoWorkers", {"--model=vgg19"}, "--"},
+                    UsageError{"TwoTimesOfComputing",
+                               {"--model=vgg19", "--workers=2", "--explain",
+                                "--compute=1s", "--compute-trace=x"},
+                               "--"},
+                    UsageError{"MoreHostsThanWorkers",
+                               {"--model=vgg19", "--workers=2", "--hosts=3"},
+                               "hosts is 3, of 2 workers"},
+                    UsageError{"HostsOfPartialRounds",
+                               {"--model=vgg19", "--workers=8", "--hosts=2",
+                                "--quorum=majority", "--staleness=2"},
+                               "--hosts needs --quorum=all"},
+                    UsageError{"MissingRun",
+                               {"--explain", "--run=no_such_run.json"},
+                               "no_such_run.json"},
+                    UsageError{"EmptyRun",
+                               {"--explain", "--run=DIR/run.json"},
+                               "run.json: run: plan is missing"}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 // Four workers of a host hand each other gradients and results.
 TEST(PlanCommandTest, SlowMemoryOfAHostCountsInThePlan) {
@@ -284,16 +293,6 @@ TEST(PlanCommandTest, DiagnosisNamesTheNumbersOfWorkersAndMachines) {
               ContainsRegex("; 8 machines are [0-9.]+ times as fast as one: "));
 }
 
-TEST(PlanCommandTest, ImpossibleHostsAreUsageErrors) {
-  const Result many = RunPlan({"--model=vgg19", "--workers=2", "--hosts=3"});
-  EXPECT_EQ(many.exit_code, kExitUsage);
-  EXPECT_THAT(many.err, HasSubstr("hosts is 3, of 2 workers"));
-  const Result partial = RunPlan({"--model=vgg19", "--workers=8", "--hosts=2",
-                                  "--quorum=majority", "--staleness=2"});
-  EXPECT_EQ(partial.exit_code, kExitUsage);
-  EXPECT_THAT(partial.err, HasSubstr("--hosts needs --quorum=all"));
-}
-
 TEST(PlanCommandTest, EqualLayersShareALineUnlessAllAreAskedFor) {
   const std::string row = "bert.encoder.layer.0.intermediate.dense";
   const Result folded = RunPlan({"--model=bert-base", "--workers=2"});
@@ -304,16 +303,6 @@ TEST(PlanCommandTest, EqualLayersShareALineUnlessAllAreAskedFor) {
       RunPlan({"--model=bert-base", "--workers=2", "--all-layers"});
   EXPECT_THAT(all.out, HasSubstr(row + "  "));
   EXPECT_THAT(all.out, HasSubstr("encoder.layer.5.intermediate"));
-}
-
-TEST(PlanCommandTest, FileOfARunThatCannotBeReadIsNamed) {
-  const Result missing = RunPlan({"--explain", "--run=no_such_run.json"});
-  EXPECT_EQ(missing.exit_code, kExitUsage);
-  EXPECT_THAT(missing.err, HasSubstr("no_such_run.json"));
-  const std::string path = WriteTestFile("run.json", "{}");
-  const Result empty = RunPlan({"--explain", "--run=" + path});
-  EXPECT_EQ(empty.exit_code, kExitUsage);
-  EXPECT_THAT(empty.err, HasSubstr(path + ": run: plan is missing"));
 }
 
 TEST(PlanCommandTest, ImpossibleFlagsAreRefused) {

@@ -228,6 +228,27 @@ TEST_P(ShardRefusalTest, IsRefusedWithTheReason) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(DescribeFrame(header)));
 }
 
+constexpr char kBadPull[] = "a pull must have no payload, offset 0 and part 0";
+
+void BecomePull(FrameHeader& header) {
+  header.kind = FrameKind::kPull;
+  header.wire = WireType::kNone;
+  header.payload_bytes = 0;
+}
+
+// Row for a frame of a kind that no shard takes.
+RefusalCase OtherKind(const char* name, FrameKind kind) {
+  return {name, kWorker1,
+          [kind](FrameHeader& header) {
+            const bool has_values =
+                kind == FrameKind::kResult || kind == FrameKind::kFactors;
+            header.kind = kind;
+            if (!has_values) header.wire = WireType::kNone;
+            if (kind == FrameKind::kPullRound) header.payload_bytes = 0;
+          },
+          "shards take contributions, pulls and owned layers"};
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, ShardRefusalTest,
     testing::Values(
@@ -278,61 +299,35 @@ INSTANTIATE_TEST_SUITE_P(
                     "wire type is 0, expected 1"},
         RefusalCase{"PullWithAPayload", kWorker1,
                     [](FrameHeader& h) {
-                      h.kind = FrameKind::kPull;
-                      h.wire = WireType::kNone;
+                      BecomePull(h);
+                      h.payload_bytes = 20;
                     },
-                    "a pull must have no payload, offset 0 and part 0"},
+                    kBadPull},
         RefusalCase{"PullWithAnOffset", kWorker1,
                     [](FrameHeader& h) {
-                      h.kind = FrameKind::kPull;
-                      h.wire = WireType::kNone;
-                      h.payload_bytes = 0;
+                      BecomePull(h);
                       h.offset = 65536;
                     },
-                    "a pull must have no payload, offset 0 and part 0"},
+                    kBadPull},
         RefusalCase{"PullWithAPart", kWorker1,
                     [](FrameHeader& h) {
-                      h.kind = FrameKind::kPull;
-                      h.wire = WireType::kNone;
-                      h.payload_bytes = 0;
+                      BecomePull(h);
                       h.part = 1;
                     },
-                    "a pull must have no payload, offset 0 and part 0"},
+                    kBadPull},
         RefusalCase{"PullOfALaterRound", kWorker1,
                     [](FrameHeader& h) {
-                      h.kind = FrameKind::kPull;
-                      h.wire = WireType::kNone;
-                      h.payload_bytes = 0;
+                      BecomePull(h);
                       h.round = 2;
                     },
                     "this worker takes part from round 0 on"},
-        RefusalCase{"PullRound", kWorker1,
-                    [](FrameHeader& h) {
-                      h.kind = FrameKind::kPullRound;
-                      h.wire = WireType::kNone;
-                      h.payload_bytes = 0;
-                    },
-                    "shards take contributions, pulls and owned layers"},
         RefusalCase{"Part", kWorker1, [](FrameHeader& h) { h.part = 1; },
                     "the part must be 0"},
-        RefusalCase{"Result", kWorker1,
-                    [](FrameHeader& h) { h.kind = FrameKind::kResult; },
-                    "shards take contributions, pulls and owned layers"},
-        RefusalCase{"Factors", kWorker1,
-                    [](FrameHeader& h) { h.kind = FrameKind::kFactors; },
-                    "shards take contributions, pulls and owned layers"},
-        RefusalCase{"Hello", kWorker1,
-                    [](FrameHeader& h) {
-                      h.kind = FrameKind::kHello;
-                      h.wire = WireType::kNone;
-                    },
-                    "shards take contributions, pulls and owned layers"},
-        RefusalCase{"Refusal", kWorker1,
-                    [](FrameHeader& h) {
-                      h.kind = FrameKind::kRefusal;
-                      h.wire = WireType::kNone;
-                    },
-                    "shards take contributions, pulls and owned layers"}),
+        OtherKind("PullRound", FrameKind::kPullRound),
+        OtherKind("Result", FrameKind::kResult),
+        OtherKind("Factors", FrameKind::kFactors),
+        OtherKind("Hello", FrameKind::kHello),
+        OtherKind("Refusal", FrameKind::kRefusal)),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ShardTest, BeforeTheInitialParametersRound0IsRefused) {
