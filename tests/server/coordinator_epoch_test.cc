@@ -146,22 +146,6 @@ TEST(CoordinatorEpochTest, JobWaitsBelowMinWorkers) {
   EXPECT_EQ(driver.Status().waiting, "");
 }
 
-TEST(CoordinatorEpochTest, JobFailsIfOnlyDeadWorkersHadALayer) {
-  CoordinatorOptions options = OptionsOf(2, 1);
-  options.spec.rules.forced = Scheme::kFactor;
-  RunningDriver driver(options);
-  driver.Break(kWorker0);
-  driver.Lose(kWorker1);
-  driver.ReportRest(4);
-  EXPECT_EQ(driver.state(), JobState::kRunning);
-  const Reaction failed = driver.Say(kNew, WorkerRequest("new"));
-  EXPECT_EQ(driver.state(), JobState::kLost);
-  EXPECT_THAT(driver.coordinator().reason(),
-              AllOf(HasSubstr("all workers were lost"), HasSubstr("layer fc")));
-  EXPECT_THAT(HearersOf<JobOver>(failed), UnorderedElementsAre(kShard0, kNew));
-  EXPECT_THAT(failed.ended, UnorderedElementsAre(kShard0, kNew));
-}
-
 TEST(CoordinatorEpochTest, JoinerHearsForWhichMembersItWaits) {
   RunningDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   driver.Say(kNew, WorkerRequest("new"));

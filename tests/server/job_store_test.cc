@@ -29,6 +29,11 @@ using testing::SizeIs;
 
 constexpr char kJob[] = "training";
 
+void ExpectInvalid(const absl::Status& status, const std::string& message) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+}
+
 class JobStoreTest : public testing::Test {
  protected:
   JobStoreTest() {
@@ -127,28 +132,22 @@ TEST_F(JobStoreTest, ASecondCoordinatorIsRefusedWhileTheFirstHasTheStore) {
 TEST_F(JobStoreTest, AFileThatIsNoDatabaseIsRefusedAndStaysAsItWas) {
   const std::string text(5000, 'x');
   Write(text);
-  const auto store = JobStore::Open(path_);
-  EXPECT_EQ(store.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(store.status().message()), HasSubstr(path_));
+  ExpectInvalid(JobStore::Open(path_).status(), path_);
   EXPECT_EQ(Read(), text);
 }
 
 TEST_F(JobStoreTest, AnotherProgramsDatabaseIsRefusedAndStaysAsItWas) {
   Execute("CREATE TABLE jobs (name TEXT, salary INTEGER)");
   const std::string before = Read();
-  const auto store = JobStore::Open(path_);
-  EXPECT_EQ(store.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(store.status().message()),
-              HasSubstr("is a SQLite file of application 0, version 0"));
+  ExpectInvalid(JobStore::Open(path_).status(),
+                "is a SQLite file of application 0, version 0");
   EXPECT_EQ(Read(), before);
 }
 
 TEST_F(JobStoreTest, AnotherVersionIsRefused) {
   Open().reset();
   Execute("PRAGMA user_version = 2");
-  const auto store = JobStore::Open(path_);
-  EXPECT_EQ(store.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(store.status().message()), HasSubstr("version 2"));
+  ExpectInvalid(JobStore::Open(path_).status(), "version 2");
 }
 
 TEST_F(JobStoreTest, MissingFolderIsAnError) {
@@ -240,10 +239,8 @@ TEST(JobStateTest, JobThatHasNotBegunHasALobbyOnly) {
 TEST(JobStateTest, AnswersOfTheLobbyWithGapsAreRefused) {
   CoordinatorState state;
   state.lobby = {{1, {"a"}, ""}};
-  const auto read = DecodeState(EncodeState(state));
-  EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(read.status().message()),
-              HasSubstr("answer 0 of the lobby has the index 1"));
+  ExpectInvalid(DecodeState(EncodeState(state)).status(),
+                "answer 0 of the lobby has the index 1");
 }
 
 TEST(JobStateTest, HostsWithEqualClaimsOrWithoutAMachineAreRefused) {
@@ -252,20 +249,16 @@ TEST(JobStateTest, HostsWithEqualClaimsOrWithoutAMachineAreRefused) {
   for (const HostTable::Host& wrong : kWrong) {
     CoordinatorState state = SomeState();
     state.hosts.hosts.push_back(wrong);
-    const auto read = DecodeState(EncodeState(state));
-    EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(read.status().message()),
-                HasSubstr("host 2 of 3 in the state"));
+    ExpectInvalid(DecodeState(EncodeState(state)).status(),
+                  "host 2 of 3 in the state");
   }
 }
 
 TEST(JobStateTest, AnEpochThatLacksAMemberOfTheJobIsRefused) {
   CoordinatorState state = SomeState();
   state.epoch.members.pop_back();
-  const auto read = DecodeState(EncodeState(state));
-  EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(read.status().message()),
-              HasSubstr("has 4 epoch_members"));
+  ExpectInvalid(DecodeState(EncodeState(state)).status(),
+                "has 4 epoch_members");
 }
 
 TEST(JobStateTest, EveryMemberIsRestored) {
@@ -316,9 +309,7 @@ TEST(JobStateTest, MemberThatIsNotInTheEpochOrOccursTwiceIsRefused) {
        {PeerId::Shard(2), PeerId::Worker(2), PeerId::Worker(4)}) {
     CoordinatorState state = SomeState();
     state.members[0].id = id;
-    const absl::Status status = DecodeState(EncodeState(state)).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(PeerName(id)));
+    ExpectInvalid(DecodeState(EncodeState(state)).status(), PeerName(id));
   }
 }
 
@@ -353,9 +344,8 @@ TEST(JobStateTest, OptimizerOfAJobThatRunsHasItsPlace) {
        *message.mutable_job()->mutable_options()->mutable_settings()) {
     if (setting.name() == "optimizer") setting.set_value("auto");
   }
-  const absl::Status status = DecodeState(message.SerializeAsString()).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("optimizer is auto"));
+  ExpectInvalid(DecodeState(message.SerializeAsString()).status(),
+                "optimizer is auto");
 }
 
 }  // namespace

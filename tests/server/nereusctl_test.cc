@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/version.h"
@@ -39,63 +40,58 @@ Result RunNereusctl(const std::string& arguments,
   return result;
 }
 
-TEST(NereusctlTest, PrintsItsVersion) {
-  const Result result = RunNereusctl("--version");
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_EQ(result.output, absl::StrCat("nereusctl ", kVersion, "\n"));
-}
+struct Case {
+  const char* name;
+  const char* arguments;
+  int exit_code;
+  std::vector<std::string> output;  // Parts of the output.
+  const char* environment = "";
+};
 
-TEST(NereusctlTest, HelpNamesAtLeastThePlanCommand) {
-  const Result result = RunNereusctl("--help");
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.output, HasSubstr("plan"));
-}
+class NereusctlTest : public testing::TestWithParam<Case> {};
 
-TEST(NereusctlTest, LocalTrainsWithTheReferenceOptimizerByDefault) {
-  const Result result = RunNereusctl("local --help");
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.output, HasSubstr("--learning-rate FLOAT=0.02 "));
-  EXPECT_THAT(result.output, HasSubstr("--weight-decay FLOAT=0.0005 "));
-}
-
-TEST(NereusctlTest, UsageErrorsExitWithTwo) {
-  for (const char* arguments :
-       {"", "fly", "plan", "plan --model=vgg19 --workers=-1",
-        "plan --model=vgg19 --workers=2 --fast",
-        "plan --model=x --workers=2"}) {
-    const Result result = RunNereusctl(arguments);
-    EXPECT_EQ(result.exit_code, 2) << arguments << "\n" << result.output;
-    EXPECT_NE(result.output, "") << arguments;
+TEST_P(NereusctlTest, AnswersWithItsExitCode) {
+  const Result result =
+      RunNereusctl(GetParam().arguments, GetParam().environment);
+  EXPECT_EQ(result.exit_code, GetParam().exit_code) << result.output;
+  EXPECT_NE(result.output, "");
+  for (const std::string& part : GetParam().output) {
+    EXPECT_THAT(result.output, HasSubstr(part));
   }
 }
 
-TEST(NereusctlTest, FailuresExitWithOne) {
-  const Result result = RunNereusctl("checkpoints /no/such/folder");
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.output, HasSubstr("/no/such/folder"));
-}
-
-TEST(NereusctlTest, WrongFilesExitWithTwo) {
-  const Result result = RunNereusctl("plan --model=/no/such/file --workers=2");
-  EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.output, HasSubstr("cannot open /no/such/file"));
-}
-
-TEST(NereusctlTest, RunsThePlanCommand) {
-  const Result result = RunNereusctl("plan --model=vgg19 --workers=3");
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.output, HasSubstr("\nvgg19: 3 workers, 3 servers"));
-}
-
-TEST(NereusctlTest, FlagsComeFromTheEnvironmentAndTheCommandLineWins) {
-  const Result result =
-      RunNereusctl("plan --model=vgg19 --workers=3",
-                   "NEREUS_WORKERS=7 NEREUS_SERVERS=5 NEREUS_SCHEME=server");
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(
-      result.output,
-      HasSubstr("\nvgg19: 3 workers, 5 servers, batch 32, scheme server"));
-}
+INSTANTIATE_TEST_SUITE_P(
+    All, NereusctlTest,
+    testing::Values(
+        Case{"Version",
+             "--version",
+             0,
+             {absl::StrCat("nereusctl ", kVersion, "\n")}},
+        Case{"Help", "--help", 0, {"plan"}},
+        Case{"LocalTrainsWithTheReferenceOptimizerByDefault",
+             "local --help",
+             0,
+             {"--learning-rate FLOAT=0.02 ", "--weight-decay FLOAT=0.0005 "}},
+        Case{"NoCommand", "", 2, {}}, Case{"UnknownCommand", "fly", 2, {}},
+        Case{"NoFlags", "plan", 2, {}},
+        Case{"ValueOutOfRange", "plan --model=vgg19 --workers=-1", 2, {}},
+        Case{"UnknownFlag", "plan --model=vgg19 --workers=2 --fast", 2, {}},
+        Case{"UnknownModel", "plan --model=x --workers=2", 2, {}},
+        Case{"Failure", "checkpoints /no/such/folder", 1, {"/no/such/folder"}},
+        Case{"WrongFile",
+             "plan --model=/no/such/file --workers=2",
+             2,
+             {"cannot open /no/such/file"}},
+        Case{"Plan",
+             "plan --model=vgg19 --workers=3",
+             0,
+             {"\nvgg19: 3 workers, 3 servers"}},
+        Case{"CommandLineWinsOverTheEnvironment",
+             "plan --model=vgg19 --workers=3",
+             0,
+             {"\nvgg19: 3 workers, 5 servers, batch 32, scheme server"},
+             "NEREUS_WORKERS=7 NEREUS_SERVERS=5 NEREUS_SCHEME=server"}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace nereus

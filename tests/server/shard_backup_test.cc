@@ -95,9 +95,7 @@ TEST(ShardBackupTest, NewWorkersBeginWithTheResultOfAClosingRound) {
   pair.Begin({10, 20});
   for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
   pair.Arrive(1);  // The mean; the copy's answer is lost.
-  pair.Enter(Holders(0, 1, true), [](Job& job) {
-    job.workers = {{2, 0}, {3, 0}};
-  });
+  pair.Enter({0, 1, true}, [](Job& job) { job.workers = {{2, 0}, {3, 0}}; });
   EXPECT_THAT(pair.Pull(2, 0, kInitialRound).sent, IsEmpty());
   const Effects shown = pair.Arrive();
   ASSERT_THAT(shown.sent, SizeIs(1));
@@ -112,10 +110,10 @@ TEST_P(ShardCopyPlaceTest, NewBackupGetsChunkAfterChunkWhileOthersGoOn) {
   ShardPair pair(PlainSgdWithBackups(GetParam()));
   pair.Begin({10, 20});
   pair.Round(0, {2, 2});
-  pair.Enter(Holders(0, -1, false));
+  pair.Enter({0, -1, false});
   pair.Round(1, {2, 2});
   EXPECT_FALSE(pair.server().has_current_backup());
-  pair.Enter(Holders(0, 1, false));
+  pair.Enter({0, 1, false});
   // Before it has said that it has nothing, rounds go on without it.
   for (const int worker : {0, 1}) pair.Contribute(worker, 0, 2, {0, 0});
   EXPECT_EQ(pair.server().oldest_open_round()->round, 2);
@@ -139,7 +137,7 @@ TEST_P(ShardCopyPlaceTest, NewBackupGetsChunkAfterChunkWhileOthersGoOn) {
   const std::vector<float> others = pair.parameters(0, 2);
   EXPECT_EQ(pair.parameters(1), parameters);
   EXPECT_EQ(pair.parameters(1, 2), others);
-  pair.Enter(Holders(1, -1, false));
+  pair.Enter({1, -1, false});
   EXPECT_THAT(pair.Pull(0, sent, 3 - sent / 2).sent, SizeIs(1));
 }
 
@@ -166,12 +164,12 @@ TEST(ShardBackupTest, NoMeanIsCopiedOfALayerThatHasLeftTheServers) {
   ShardPair pair(PlainSgdWithBackups(OptimizerPlace::kWorker));
   pair.Begin({10, 20});
   pair.Round(0, {1, 2});
-  pair.Enter(Holders(0, 1, true), [](Job& job) {
+  pair.Enter({0, 1, true}, [](Job& job) {
     for (Route& route : job.routes) route.scheme = Scheme::kRing;
   });
   pair.Arrive();
-  pair.Enter(Holders(1, -1, false));
-  pair.Enter(Holders(1, 0, false));
+  pair.Enter({1, -1, false});
+  pair.Enter({1, 0, false});
   for (; !pair.wire().empty(); pair.Arrive(1)) {
     EXPECT_EQ(pair.wire().front().header.part, 0);
   }
@@ -211,8 +209,8 @@ TEST_F(RestoredCopyTest, NewBackupIsSentBaseAndMean) {
   pair_.Arrive();
   for (const bool averaged : {false, true}) {
     if (averaged) pair_.Round(7, {2, 2});
-    pair_.Enter(Holders(0, -1, false));
-    pair_.Enter(Holders(0, 1, false));
+    pair_.Enter({0, -1, false});
+    pair_.Enter({0, 1, false});
     ASSERT_THAT(pair_.loads(), SizeIs(2));
     pair_.Arrive(2);
     EXPECT_THAT(pair_.wire(), SizeIs(averaged ? 4 : 3));
@@ -220,11 +218,9 @@ TEST_F(RestoredCopyTest, NewBackupIsSentBaseAndMean) {
     ASSERT_TRUE(pair_.server().has_current_backup());
     EXPECT_EQ(pair_.copy().closed_round(), averaged ? 7 : 6);
   }
-  pair_.Enter(Holders(1, -1, false));
+  pair_.Enter({1, -1, false});
   EXPECT_THAT(Result(pair_.Pull(0, 0, 7), 7), ElementsAre(3, 3));
-  pair_.Enter(Holders(1, -1, false), [](Job& job) {
-    job.workers = {{0, 7}, {1, 7}};
-  });
+  pair_.Enter({1, -1, false}, [](Job& job) { job.workers = {{0, 7}, {1, 7}}; });
   EXPECT_THAT(pair_.Contribute(0, 0, 8, {9, 9}).sent, IsEmpty());
 }
 
@@ -243,8 +239,9 @@ TEST(ShardBackupTest, FramesOfOtherServersAreRefused) {
             "server 0 is the primary of shard 0 and server 1 its backup"));
   }
   // Without a copy, no server has to.
-  const JobPtr alone = EpochAfter(
-      *job, [](Job& next) { next.shard_servers[0] = Holders(0, -1, false); });
+  const JobPtr alone = EpochAfter(*job, [](Job& next) {
+    next.shard_servers[0] = {0, -1, false};
+  });
   Outbox out;
   server.OnEpoch(alone, out);
   header = MakeHeader(*alone, PeerId::Shard(1), FrameKind::kHave, 0, 0,
@@ -328,7 +325,7 @@ TEST(ShardBackupTest, FramesOfPastRoundsAreDiscarded) {
 TEST(ShardBackupTest, BackupCannotHaveAMeanThatItWasNotSent) {
   ShardPair pair;
   pair.Begin({10, 20});
-  pair.Enter(Holders(0, 1, true));
+  pair.Enter({0, 1, true});
   for (const int worker : {0, 1}) pair.Contribute(worker, 0, 0, {3, 6});
   pair.ExpectRefused(pair.Between(FrameKind::kHave, 1, 1), "round 0 is open");
 }
@@ -340,8 +337,8 @@ TEST(ShardBackupTest, CopyUnderWayIsOfASingleRound) {
   pair.Arrive();
   pair.Contribute(0, 0, kInitialRound, IntegerValues(kElements, 1));
   pair.Arrive();
-  pair.Enter(Holders(0, -1, false));
-  pair.Enter(Holders(0, 1, false));
+  pair.Enter({0, -1, false});
+  pair.Enter({0, 1, false});
   pair.Arrive(1);
   ASSERT_THAT(pair.wire(), SizeIs(4));
   pair.Arrive(1);
@@ -386,7 +383,7 @@ TEST(ShardSkipTest, FormerPrimaryForgetsThatItsRoundWasSkipped) {
   pair.Arrive(2);  // The verdict, of each layer. The answers are lost.
   ASSERT_EQ(pair.at(0).closed_round(), kInitialRound);
   ASSERT_EQ(pair.at(1).closed_round(), 0);
-  pair.Enter(Holders(1, 0, true), [](Job& job) {
+  pair.Enter({1, 0, true}, [](Job& job) {
     job.history.verdicts = {{0, /*skipped=*/true}};
   });
   pair.Arrive();

@@ -111,10 +111,6 @@ std::vector<LayerSpec> PairLayers() {
   return {VectorLayer("a", 2), VectorLayer("b", 2), VectorLayer("c", 2)};
 }
 
-ShardServers Holders(int server, int copy, bool whole) {
-  return {server, copy, whole};
-}
-
 ShardPair::ShardPair(const JobPtr& job) : job_(job) {
   for (const int rank : {0, 1}) Make(rank);
 }

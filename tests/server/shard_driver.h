@@ -67,8 +67,6 @@ class ShardDriver {
 // Three layers of two values, of which 0 and 2 are shard 0's.
 std::vector<LayerSpec> PairLayers();
 
-ShardServers Holders(int server, int copy, bool whole);
-
 // Shard 0 on servers 0 and 1, and the network between them, which carries a
 // frame when it is told to.
 class ShardPair {
