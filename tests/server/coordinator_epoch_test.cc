@@ -558,18 +558,6 @@ TEST_F(CoordinatorRestartTest, StateHasTheJob) {
   EXPECT_EQ(saved_.checkpoints.newest->round, 3);
 }
 
-// The members of the job count neither as joined nor as replacements.
-TEST_F(CoordinatorRestartTest, CountsGoOnFromTheMembersOfTheState) {
-  driver_.Restart(saved_);
-  driver_.ResumeAll({kShard0, kWorker0, kWorker1});
-  driver_.ReportRest(/*begun_step=*/4);
-  const JobCounts counts = driver_.Status().counts;
-  EXPECT_EQ(counts.epochs, 1);
-  EXPECT_EQ(counts.epochs_by_reason.at("other"), 1);
-  EXPECT_EQ(counts.epochs_by_reason.at("start"), 0);
-  EXPECT_EQ(counts.workers_replaced.count(), 0);
-}
-
 TEST_F(CoordinatorRestartTest, MemberThatMissedAnEpochHearsOfItsDeadMembers) {
   driver_.Say(kNew, WorkerRequest("new"));
   Note(driver_.ReportRest(5));

@@ -49,6 +49,14 @@ class PacesTest : public testing::Test {
     return pace.has_value() ? pace->cause : LateCause::kNone;
   }
 
+  // Expects that of four workers only `late` is late. -1: none is.
+  void ExpectLate(int late, LateCause cause) {
+    for (int rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(CauseOf(Worker(rank)), rank == late ? cause : LateCause::kNone)
+          << rank;
+    }
+  }
+
   Paces paces_;
 
  private:
@@ -79,10 +87,7 @@ TEST_F(PacesTest, NamesTheWorkerWhoseProgramComputesLonger) {
   for (int rank = 0; rank < 4; ++rank) Compute(Worker(rank), 0.5 * kStep);
   Compute(Worker(2), 0.9 * kStep);
   Run(8);
-  for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(CauseOf(Worker(rank)),
-              rank == 2 ? LateCause::kComputing : LateCause::kNone);
-  }
+  ExpectLate(2, LateCause::kComputing);
   EXPECT_EQ(paces_.PaceOf(Worker(2))->late, 0.4 * kStep);
   // 0.4 of each of the three seconds before an update with a pace, which is
   // known after five seconds.
@@ -99,10 +104,7 @@ TEST_F(PacesTest, NamesTheWorkerWhoseOwnLinksAreSlow) {
   }
   Slow(Worker(1), Server(0), 0.8, 0.75);
   Run(8);
-  for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(CauseOf(Worker(rank)),
-              rank == 1 ? LateCause::kLink : LateCause::kNone);
-  }
+  ExpectLate(1, LateCause::kLink);
   EXPECT_EQ(CauseOf(Server(0)), LateCause::kNone);
 }
 
@@ -115,10 +117,7 @@ TEST_F(PacesTest, NamesTheWorkerToWhichTheServersLinkIsSlow) {
   }
   Slow(Server(0), Worker(3), 0.9, 0.1);
   Run(8);
-  for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(CauseOf(Worker(rank)),
-              rank == 3 ? LateCause::kLink : LateCause::kNone);
-  }
+  ExpectLate(3, LateCause::kLink);
 }
 
 // The other server tells that its links are fast.
@@ -132,9 +131,7 @@ TEST_F(PacesTest, NamesTheServerWhoseLinksAreSlow) {
   Run(8);
   EXPECT_EQ(CauseOf(Server(1)), LateCause::kLink);
   EXPECT_EQ(CauseOf(Server(0)), LateCause::kNone);
-  for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(CauseOf(Worker(rank)), LateCause::kNone) << rank;
-  }
+  ExpectLate(-1, LateCause::kNone);
 }
 
 // On a ring, each worker sends to the next one alone. Both links of worker 2
@@ -147,11 +144,7 @@ TEST_F(PacesTest, NamesTheWorkerOnARingThatHasTwoSlowLinks) {
   }
   Run(8);
   // The neighbours have one slow link each.
-  for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(CauseOf(Worker(rank)),
-              rank == 2 ? LateCause::kLink : LateCause::kNone)
-        << rank;
-  }
+  ExpectLate(2, LateCause::kLink);
 }
 
 TEST_F(PacesTest, NobodyIsLateIfAllLinksAreBusy) {
@@ -162,9 +155,7 @@ TEST_F(PacesTest, NobodyIsLateIfAllLinksAreBusy) {
   Slow(Server(0), Worker(0), 0.7, 0.65);
   Slow(Server(1), Worker(0), 0.7, 0.65);
   Run(8);
-  for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(CauseOf(Worker(rank)), LateCause::kNone);
-  }
+  ExpectLate(-1, LateCause::kNone);
   EXPECT_EQ(CauseOf(Server(0)), LateCause::kNone);
 }
 
