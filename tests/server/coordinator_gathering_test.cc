@@ -6,11 +6,8 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
-#include <variant>
-#include <vector>
 
 #include "common/base/version.h"
 #include "server/coordinator/gatherings.h"

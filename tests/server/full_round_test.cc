@@ -9,10 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/base/random.h"
 #include "common/protocol/frame.h"
 #include "tests/testing/machine_harness.h"
-#include "tests/testing/test_seed.h"
 
 namespace nereus {
 namespace {
