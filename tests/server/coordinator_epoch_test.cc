@@ -1,3 +1,8 @@
+// Tests of a coordinator whose members change, in this order: leases, reports,
+// workers that leave, sessions, restarts of the coordinator, links, backups,
+// early departures, and bugs that were found. Recovery under random faults is
+// left to the laws of the simulator.
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,3 +1,7 @@
+// Tests of a coordinator and the processes that join it, in this order: the
+// start of a job, refusals, claims, the status, options, names, newcomers that
+// must wait, ranks, hosts, and checksums of replicas.
+
 #include "server/coordinator/coordinator.h"
 
 #include <gmock/gmock.h>

@@ -1,19 +1,30 @@
+// Tests of a shard, in this order: the rounds of a chunk and their refusals,
+// one epoch after the other, decoupled rounds, checkpoints, partial rounds, and
+// rounds of which only some blocks travel. Recovery is left to the laws of the
+// simulator. shard_backup_test.cc has shards with a backup.
+
 #include "server/shard/shard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "common/base/crc32c.h"
+#include "common/compute/blocks.h"
 #include "tests/server/shard_driver.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {
 namespace {
 
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -715,6 +726,794 @@ TEST_P(ShardPullTest, ContributionToAClosedRoundAsksForNothing) {
   running.Enter();
   EXPECT_THAT(running.Contribute(0, 0, {2, 2}).sent, IsEmpty());
   EXPECT_EQ(running.Result(running.Pull(0, 0), 0), Either({-1, 0}, {2, 2}));
+}
+
+// ---- Values that a shard saves for a checkpoint, and shards that begin from
+// one.
+
+// Velocities are v = v / 2 + mean gradient, updates parameters - v, exactly.
+JobOptions Momentum(int64_t checkpoint_every) {
+  JobOptions options = PlainSgd();
+  options.optimizer.momentum = 0.5f;
+  options.checkpoint_every = checkpoint_every;
+  return options;
+}
+
+// Fully connected 2 x 3: workers own it.
+constexpr int64_t kOwned = 6;
+
+JobPtr MixedJob(int workers, int64_t checkpoint_every) {
+  return TestJob(workers, 1,
+                 {VectorLayer("a", 1), VectorLayer("b", 1),
+                  FactorLayer("fc", 2, 3, false, 1)},
+                 Momentum(checkpoint_every), Scheme::kFactor);
+}
+
+std::vector<Frame> OwnedOf(const Job& job, int rank, int64_t round,
+                           const std::vector<float>& values, uint8_t part) {
+  return FramesOf(job, PeerId::Worker(rank), FrameKind::kOwned, 2, 0, round,
+                  values, part);
+}
+
+// Shard of a job with one worker and layers of one value each, all begun.
+class ShardCheckpointTest : public testing::Test {
+ protected:
+  ShardCheckpointTest() : driver_(MixedJob(1, /*checkpoint_every=*/2)) {
+    Contribute(0, kInitialRound, 10);
+    Contribute(1, kInitialRound, 20);
+    driver_.Contribute(0, kInitialRound, IntegerValues(kOwned, 0), 2);
+  }
+  Effects Contribute(int layer, int64_t round, float value) {
+    return driver_.Contribute(0, round, {value}, layer);
+  }
+  Effects SendOwned(int64_t round) {
+    driver_.Send(
+        OwnedOf(driver_.job(), 0, round, IntegerValues(kOwned, round), 0));
+    return driver_.Send(
+        OwnedOf(driver_.job(), 0, round, IntegerValues(kOwned, -round), 1));
+  }
+
+  ShardDriver driver_;
+};
+
+TEST_F(ShardCheckpointTest, CheckpointHasItsRoundThoughTheNextIsClosed) {
+  for (const int64_t round : {0, 1}) {
+    for (const int layer : {0, 1}) {
+      EXPECT_THAT(Contribute(layer, round, 2).saves, IsEmpty());
+    }
+  }
+  const std::vector<SaveCheckpoint> saves = SendOwned(1).saves;
+  ASSERT_THAT(saves, SizeIs(1));
+  // Before the disk reads them, two more rounds are closed.
+  for (const int64_t round : {2, 3}) {
+    for (const int layer : {0, 1}) Contribute(layer, round, 100);
+  }
+  EXPECT_EQ(saves[0].round, 1);
+  ASSERT_THAT(saves[0].values, SizeIs(3));
+  // Velocities 2 and 3.
+  EXPECT_THAT(FloatsOf(saves[0].values[0].parameters), ElementsAre(10 - 5));
+  EXPECT_THAT(FloatsOf(saves[0].values[0].state), ElementsAre(3));
+  EXPECT_THAT(FloatsOf(saves[0].values[1].parameters), ElementsAre(20 - 5));
+  EXPECT_EQ(saves[0].values[2].layer, 2);
+  EXPECT_EQ(FloatsOf(saves[0].values[2].parameters), IntegerValues(kOwned, 1));
+  EXPECT_EQ(FloatsOf(saves[0].values[2].state), IntegerValues(kOwned, -1));
+}
+
+TEST_F(ShardCheckpointTest, ChunkMayBeARoundAhead) {
+  for (const int64_t round : {0, 1, 2}) Contribute(0, round, 1);
+  SendOwned(1);
+  Contribute(1, 0, 1);
+  const Effects closed = Contribute(1, 1, 1);
+  ASSERT_THAT(closed.saves, SizeIs(1));
+  EXPECT_THAT(FloatsOf(closed.saves[0].values[0].parameters),
+              ElementsAre(10 - 2.5f));
+}
+
+TEST_F(ShardCheckpointTest, NothingIsKeptOfRoundsWithoutACheckpoint) {
+  const auto is_kept = [&] {
+    return !driver_.shard().chunk(0, 0).held().parameters.unique();
+  };
+  Contribute(0, 0, 1);
+  EXPECT_FALSE(is_kept());
+  Contribute(0, 1, 1);
+  EXPECT_TRUE(is_kept());
+}
+
+constexpr char kNotOwned[] =
+    "sends worker-owned layers, and only as of rounds that are saved";
+
+// Frame of the worker-owned layer, as of round 1 and of worker 0, which an edit
+// changes. Without a message the shard takes it.
+struct OwnedCase {
+  const char* name;
+  std::function<void(FrameHeader&)> edit;
+  const char* message;
+};
+
+class OwnedFrameTest : public ShardCheckpointTest,
+                       public testing::WithParamInterface<OwnedCase> {
+ protected:
+  OwnedFrameTest() { driver_.EnterWith({{0, 0}, {3, 0}}); }
+};
+
+TEST_P(OwnedFrameTest, IsTakenOrRefusedWithTheReason) {
+  Frame frame = OwnedOf(driver_.job(), 0, 1, IntegerValues(kOwned, 1), 0)[0];
+  GetParam().edit(frame.header);
+  if (GetParam().message != nullptr) {
+    driver_.ExpectRefused(frame.header, GetParam().message);
+    return;
+  }
+  EXPECT_FALSE(driver_.Discards(frame));
+  driver_.Send({frame});
+  // A frame counts once.
+  EXPECT_TRUE(driver_.Discards(frame));
+}
+
+OwnedCase OfRound(const char* name, int64_t round, const char* message) {
+  return {name, [=](FrameHeader& h) { h.round = round; }, message};
+}
+
+OwnedCase OfPart(const char* name, uint8_t part, const char* message) {
+  return {name, [=](FrameHeader& h) { h.part = part; }, message};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, OwnedFrameTest,
+    testing::Values(
+        OwnedCase{"FirstWorker", [](auto&) {}, nullptr},
+        OwnedCase{"AnotherWorker",
+                  [](auto& h) { h.sender = PeerId::Worker(3); }, kNotOwned},
+        OwnedCase{"Server", [](auto& h) { h.sender = PeerId::Shard(0); },
+                  "the sender must be a worker"},
+        OfRound("InitialRound", kInitialRound, kNotOwned),
+        OfRound("RoundBeforeASavedOne", 0, kNotOwned),
+        OfRound("RoundAfterASavedOne", 2, kNotOwned),
+        OfRound("NextSavedRound", 3, nullptr),
+        OfRound("RoundAfterThatOne", 4, kNotOwned), OfPart("State", 1, nullptr),
+        OfPart("PartAfterTheLast", 2, kNotOwned),
+        OfPart("LaterPart", 3, kNotOwned),
+        OfPart("LargestPart", 255, kNotOwned),
+        OwnedCase{"Offset", [](auto& h) { h.offset = 1; },
+                  "the offset must be a multiple"},
+        OwnedCase{"OffsetBehindTheChunk",
+                  [](auto& h) { h.offset = kFrameElementsMax; }, "below 6"},
+        OwnedCase{"ShortPayload", [](auto& h) { h.payload_bytes = 20; },
+                  "the payload must have 24 bytes"},
+        OwnedCase{"LayerThatTheShardUpdates",
+                  [](auto& h) {
+                    h.layer = 0;
+                    h.payload_bytes = 4;
+                  },
+                  kNotOwned}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// Another shard has lost its part of the last round, so all save it again. This
+// shard has saved its part (simulation seed 627).
+TEST_F(ShardCheckpointTest, OwnedFramesOfASavedLastRoundAreDiscarded) {
+  const auto save_last = [&] {
+    Outbox out;
+    driver_.shard().SaveLast(/*round=*/2, /*sender=*/0, out);
+    return Carry(out).saves;
+  };
+  for (const int64_t round : {0, 1, 2}) {
+    for (const int layer : {0, 1}) Contribute(layer, round, 2);
+  }
+  SendOwned(1);
+  EXPECT_THAT(save_last(), IsEmpty());
+  EXPECT_THAT(SendOwned(2).saves, SizeIs(1));
+  driver_.Enter();
+  EXPECT_THAT(save_last(), IsEmpty());
+  for (const Frame& frame :
+       OwnedOf(driver_.job(), 0, 2, IntegerValues(kOwned, 2), 0)) {
+    EXPECT_TRUE(driver_.Discards(frame));
+  }
+}
+
+// The job goes on from a checkpoint of round 8: workers 4 and 5.
+JobPtr RestoredJob(JobOptions options = Momentum(/*checkpoint_every=*/2),
+                   int32_t state_arrays = 0) {
+  const JobPtr job =
+      TestJob(2, 1, {VectorLayer("a", 1), FactorLayer("fc", 2, 3, false, 1)},
+              options, Scheme::kFactor);
+  return EpochAfter(*job, [&](Job& restored) {
+    restored.workers = {{4, 9}, {5, 9}};
+    restored.history.first_step = 9;
+    restored.history.base_round = 8;
+    restored.history.contributions_before = 18;
+    restored.state_arrays = state_arrays;
+  });
+}
+
+// The disk has values that follow from layer and array.
+std::vector<float> OnDisk(int layer, int array, int64_t elements) {
+  return IntegerValues(elements, layer * 100 + array * 10 + 3);
+}
+
+void Load(const LoadCheckpoint& load) {
+  for (const ChunkValues& values : load.values) {
+    const int64_t arrays = values.state.bytes() / values.parameters.bytes();
+    for (int64_t array = 0; array <= arrays; ++array) {
+      const auto floats =
+          OnDisk(values.layer, static_cast<int>(array), values.length);
+      float* const into =
+          array == 0 ? values.parameters.floats()
+                     : values.state.floats() + (array - 1) * values.length;
+      absl::c_copy(floats, into);
+    }
+  }
+}
+
+// Shard that has loaded the values on disk.
+class RestoredShard : public ShardDriver {
+ public:
+  explicit RestoredShard(JobPtr job, int index = 0)
+      : ShardDriver(std::move(job), index) {
+    Outbox out;
+    shard().Start(out);
+    loads_ = Carry(out).loads;
+    for (const LoadCheckpoint& load : loads_) Load(load);
+  }
+  const std::vector<LoadCheckpoint>& loads() const { return loads_; }
+
+ private:
+  std::vector<LoadCheckpoint> loads_;
+};
+
+TEST(ShardRestoreTest, NewJobLoadsNothing) {
+  EXPECT_THAT(RestoredShard(MixedJob(1, 1)).loads(), IsEmpty());
+}
+
+TEST(ShardRestoreTest, ShardWithoutChunksLoadsNothing) {
+  const JobPtr job =
+      EpochAfter(*TestJob(1, 2, {VectorLayer("a", 1)}), [](Job& restored) {
+        restored.history.base_round = 8;
+        restored.history.first_step = 9;
+        restored.workers = {{0, 9}};
+      });
+  EXPECT_THAT(RestoredShard(job, 1).loads(), IsEmpty());
+}
+
+TEST(ShardRestoreTest, LoadsAllChunksWithTheirState) {
+  RestoredShard restored(RestoredJob());
+  ASSERT_THAT(restored.loads(), SizeIs(1));
+  const LoadCheckpoint& load = restored.loads()[0];
+  EXPECT_EQ(load.round, 8);
+  ASSERT_THAT(load.values, SizeIs(2));
+  for (const ChunkValues& values : load.values) {
+    EXPECT_EQ(values.offset, 0);
+    EXPECT_EQ(values.length, values.layer == 0 ? 1 : kOwned);
+    EXPECT_EQ(values.parameters.float_count(), values.length);
+    EXPECT_EQ(values.state.float_count(), values.length);
+  }
+  EXPECT_EQ(restored.parameters(), OnDisk(0, 0, 1));
+  EXPECT_EQ(restored.shard().closed_round(), 8);
+}
+
+TEST(ShardRestoreTest, CallersStateComesInAsManyParts) {
+  JobOptions options = Momentum(0);
+  options.optimizer_place = OptimizerPlace::kWorker;
+  RestoredShard restored(RestoredJob(options, /*state_arrays=*/3));
+  const auto sent = restored.Pull(4, 8).sent;
+  ASSERT_THAT(sent, SizeIs(4));
+  for (const int part : {0, 1, 2, 3}) {
+    EXPECT_EQ(ValuesIn(sent, FrameKind::kResult, 0, 0, 8, 1,
+                       static_cast<uint8_t>(part)),
+              OnDisk(0, part, 1));
+  }
+  // Rounds go on with averages, which have no state.
+  restored.Contribute(4, 9, {1});
+  const Effects closed = restored.Contribute(5, 9, {3});
+  ASSERT_THAT(closed.sent, SizeIs(1));
+  EXPECT_THAT(restored.Result(closed, 9), ElementsAre(2));
+}
+
+TEST(ShardRestoreTest, NoWorkerGivesInitialParameters) {
+  const RestoredShard restored(RestoredJob());
+  for (const Frame& frame : restored.Contribution(4, kInitialRound, {77})) {
+    EXPECT_TRUE(restored.Discards(frame));
+  }
+}
+
+// ---- Partial rounds.
+
+// Length of a chunk of several frames.
+constexpr int64_t kPartialElements = 140000;
+
+JobOptions Partial(Quorum quorum, int64_t staleness = kStalenessMax) {
+  JobOptions options = PlainSgd();
+  options.rounds.quorum = quorum;
+  options.rounds.staleness = staleness;
+  return options;
+}
+
+JobPtr PartialJob(int workers, JobOptions options) {
+  return TestJob(workers, 1, {VectorLayer("v", kPartialElements)}, options);
+}
+
+// A shard with parameters that begin with 0. Worker r's gradient of step s is
+// GradientOf(r, s) everywhere.
+class PartialShard : public ShardDriver {
+ public:
+  explicit PartialShard(JobPtr job) : ShardDriver(std::move(job)) {
+    Contribute(0, kInitialRound, std::vector<float>(kPartialElements, 0.0f));
+  }
+
+  static float GradientOf(int rank, int64_t step) {
+    return static_cast<float>((rank + 1) * 16 + step);
+  }
+  std::vector<Frame> Frames(int rank, int64_t step) const {
+    return Contribution(
+        rank, step,
+        std::vector<float>(kPartialElements, GradientOf(rank, step)));
+  }
+  // Sends a whole contribution. Returns the workers that were answered, with
+  // their parameters.
+  std::vector<std::pair<int, float>> Push(int rank, int64_t step) {
+    std::vector<std::pair<int, float>> answers;
+    for (const auto& sent : Send(Frames(rank, step)).sent) {
+      EXPECT_TRUE(sent.to.has_value());
+      // An answer has several frames.
+      if (sent.frame.header.offset != 0) continue;
+      answers.push_back({sent.to->rank, FloatsOf(sent.frame.payload)[0]});
+    }
+    return answers;
+  }
+
+  const PartialRound& partial() { return shard().chunk(0, 0).partial(); }
+  const float* values() {
+    return shard().chunk(0, 0).held().parameters.floats();
+  }
+  float parameter() { return values()[77]; }
+  // Value of the open sum.
+  float open_sum() { return partial().sum().floats()[77]; }
+  int64_t round() { return shard().chunk(0, 0).round(); }
+};
+
+float G(int rank, int64_t step) { return PartialShard::GradientOf(rank, step); }
+
+TEST(ShardPartialTest, SoloRoundClosesWithTheFirstContribution) {
+  PartialShard shard(PartialJob(4, Partial(Quorum::kSolo)));
+  const float first = -G(2, 0) / 4;
+  EXPECT_THAT(shard.Push(2, 0), ElementsAre(std::pair{2, first}));
+  EXPECT_EQ(shard.round(), 1);
+  // Late ones wait for nothing, and count in the next round.
+  EXPECT_THAT(shard.Push(0, 0), ElementsAre(std::pair{0, first}));
+  EXPECT_THAT(shard.Push(3, 0), ElementsAre(std::pair{3, first}));
+  EXPECT_EQ(shard.parameter(), first);
+  EXPECT_EQ(shard.open_sum(), G(0, 0) + G(3, 0));
+  const float second = first - (G(0, 0) + G(3, 0) + G(2, 1)) / 4;
+  EXPECT_THAT(shard.Push(2, 1), ElementsAre(std::pair{2, second}));
+  EXPECT_EQ(shard.round(), 2);
+  // The slowest has missed two rounds, and does its first step.
+  EXPECT_THAT(shard.Push(1, 0), ElementsAre(std::pair{1, second}));
+  EXPECT_EQ(shard.open_sum(), G(1, 0));
+}
+
+TEST(ShardPartialTest, MajorityWaitsForTheDrawnWorker) {
+  const JobPtr job = PartialJob(5, Partial(Quorum::kMajority));
+  PartialShard shard(job);
+  for (int64_t round = 0; round < 8; ++round) {
+    const int initiator = job->InitiatorOf(round);
+    float sum = 0;
+    std::vector<int> others;
+    for (int rank = 0; rank < 5; ++rank) {
+      sum += G(rank, round);
+      if (rank == initiator) continue;
+      others.push_back(rank);
+      EXPECT_THAT(shard.Push(rank, round), IsEmpty());
+    }
+    ASSERT_EQ(shard.round(), round);
+    EXPECT_THAT(shard.shard().oldest_open_round()->missing_workers,
+                ElementsAre(initiator));
+    const float before = shard.parameter();
+    const auto answers = shard.Push(initiator, round);
+    EXPECT_EQ(answers.size(), 5u);
+    for (const auto& [rank, value] : answers) {
+      EXPECT_EQ(value, before - sum / 5);
+    }
+    EXPECT_EQ(shard.round(), round + 1);
+  }
+}
+
+TEST(ShardPartialTest, EveryWorkerIsDrawnNowAndThen) {
+  const JobPtr job = PartialJob(5, Partial(Quorum::kMajority));
+  std::vector<int> drawn(5, 0);
+  for (int64_t round = 0; round < 5000; ++round) {
+    ++drawn[job->InitiatorOf(round)];
+  }
+  // 1,000 each, with a deviation of 28.
+  for (const int count : drawn) EXPECT_NEAR(count, 1000, 150);
+}
+
+TEST(ShardPartialTest, EachContributionIsAnUpdateWithQuorumEach) {
+  PartialShard shard(PartialJob(2, Partial(Quorum::kEach, 2)));
+  float expected = 0;
+  for (int64_t step = 0; step < 3; ++step) {
+    expected -= G(1, step) / 2;
+    // Two steps ahead, no more.
+    const auto answers = shard.Push(1, step);
+    if (step < 2) {
+      EXPECT_THAT(answers, ElementsAre(std::pair{1, expected}));
+    } else {
+      EXPECT_THAT(answers, IsEmpty());
+    }
+    EXPECT_EQ(shard.parameter(), expected);
+  }
+  EXPECT_EQ(shard.round(), 0);
+  EXPECT_THAT(shard.shard().oldest_open_round()->missing_workers,
+              ElementsAre(0));
+  expected -= G(0, 0) / 2;
+  EXPECT_THAT(shard.Push(0, 0),
+              ElementsAre(std::pair{1, expected}, std::pair{0, expected}));
+  EXPECT_EQ(shard.round(), 1);
+}
+
+TEST(ShardPartialTest, WithoutStalenessRoundsAreSynchronous) {
+  PartialShard shard(PartialJob(3, Partial(Quorum::kSolo, 0)));
+  EXPECT_THAT(shard.Push(0, 0), IsEmpty());
+  EXPECT_THAT(shard.Push(1, 0), IsEmpty());
+  EXPECT_EQ(shard.Push(2, 0).size(), 3u);
+  EXPECT_EQ(shard.parameter(), -(G(0, 0) + G(1, 0) + G(2, 0)) / 3);
+}
+
+// Half of it is in one round, the rest in the next: each element once.
+TEST(ShardPartialTest, ContributionThatIsUnderWayMayBeSplit) {
+  PartialShard shard(PartialJob(2, Partial(Quorum::kSolo)));
+  shard.Send({shard.Frames(1, 0)[0]});
+  EXPECT_EQ(shard.open_sum(), G(1, 0));
+  EXPECT_EQ(shard.partial().begun(1), false);
+  shard.Push(0, 0);
+  EXPECT_EQ(shard.round(), 1);
+  const float* const values = shard.values();
+  EXPECT_EQ(values[0], -(G(0, 0) + G(1, 0)) / 2);
+  EXPECT_EQ(values[kPartialElements - 1], -G(0, 0) / 2);
+  EXPECT_FALSE(shard.partial().whole());
+}
+
+// Its first half was in the round before: nothing of that is counted again.
+TEST(ShardPartialTest, OtherHalfMayCloseARound) {
+  PartialShard shard(PartialJob(2, Partial(Quorum::kEach)));
+  shard.Send({shard.Frames(1, 0)[0]});
+  shard.Push(0, 0);
+  EXPECT_EQ(shard.Push(1, 0).size(), 1u);
+  const float* const values = shard.values();
+  EXPECT_EQ(values[0], -(G(0, 0) + G(1, 0)) / 2);
+  EXPECT_EQ(values[kPartialElements - 1], -(G(0, 0) + G(1, 0)) / 2);
+}
+
+// A worker that was to take part from step 2 on begins with step 1, since all
+// others are gone. Nothing of that step is counted yet.
+TEST(ShardPartialTest, FirstStepOfAWorkerMayBecomeEarlier) {
+  for (const Quorum quorum :
+       {Quorum::kSolo, Quorum::kMajority, Quorum::kEach}) {
+    PartialShard shard(PartialJob(1, Partial(quorum)));
+    shard.Push(0, 0);
+    const float before = shard.parameter();
+    shard.Enter([](Job& next) { next.workers.push_back({1, 2}); });
+    shard.Enter([](Job& next) { next.workers = {{1, 1}}; });
+    EXPECT_EQ(shard.round(), 1);
+    EXPECT_EQ(shard.parameter(), before);
+    EXPECT_THAT(shard.Push(1, 1), ElementsAre(std::pair{1, before - G(1, 1)}));
+  }
+}
+
+TEST(ShardPartialTest, StepsComeInOrder) {
+  PartialShard shard(PartialJob(2, Partial(Quorum::kSolo)));
+  shard.ExpectRefused(shard.Frames(0, 1)[0].header,
+                      "step 0 of this worker is next");
+  shard.Push(0, 0);
+  EXPECT_FALSE(shard.Discards(shard.Frames(0, 1)[0]));
+  shard.ExpectRefused(shard.Frames(0, 2)[0].header,
+                      "step 1 of this worker is next");
+}
+
+TEST(ShardPartialTest, WithDecoupledRoundsWorkersAsk) {
+  JobOptions options = Partial(Quorum::kSolo);
+  options.overlap = Overlap::kDecoupled;
+  const JobPtr job = PartialJob(2, options);
+  PartialShard shard(job);
+  EXPECT_THAT(shard.Push(0, 0), IsEmpty());
+  EXPECT_EQ(shard.round(), 1);
+  const Effects effects = shard.Pull(0, 0);
+  EXPECT_EQ(FloatsOf(effects.sent.at(0).frame.payload)[0], -G(0, 0) / 2);
+  // The round is closed. A worker that asks before its own contribution is here
+  // waits for that contribution, lest it is never sent again.
+  EXPECT_THAT(shard.Pull(1, 0).sent, IsEmpty());
+  EXPECT_THAT(shard.Push(1, 0), ElementsAre(std::pair{1, -G(0, 0) / 2}));
+}
+
+// ---- Rounds of which only some blocks travel.
+
+// Layer 1 comes first in the blocks' order: one of 256 and 44 values of the
+// next, of which layer 0 has the rest.
+constexpr int64_t kFirstElements = 600;   // Frames of 212, 256 and 132.
+constexpr int64_t kSecondElements = 300;  // 256 and 44.
+
+JobOptions SparseOptions(float momentum = 0.0f) {
+  JobOptions options = PlainSgd();
+  options.sparsity.share = 0.5;
+  options.sparsity.block_elements = 256;
+  options.sparsity.dense_steps = 0;
+  options.optimizer.momentum = momentum;
+  return options;
+}
+
+JobPtr SparseJob(int workers, JobOptions options = SparseOptions()) {
+  return TestJob(
+      workers, 1,
+      {VectorLayer("a", kFirstElements), VectorLayer("b", kSecondElements)},
+      options);
+}
+
+// A contribution to layer 0: `value` everywhere in these frames; true: it was
+// held back before.
+std::vector<Frame> SparseContribution(
+    const Job& job, int rank, int64_t round,
+    const std::map<int64_t, bool>& chosen, float value,
+    FrameKind kind = FrameKind::kContribution) {
+  const Chunk& chunk = job.placement.layer_chunks(0)[0];
+  const FrameGrid grid = job.GridOf(chunk);
+  std::vector<Frame> frames;
+  FrameHeader header = MakeHeader(job, PeerId::Worker(rank), kind, 0, 0, round);
+  header.wire = job.WireOf(header);
+  header.frames = static_cast<uint16_t>(chosen.size());
+  for (const auto& [index, resumed] : chosen) {
+    header.part = resumed ? kResumedPart : kValuesPart;
+    Frame frame = {CutHeader(job, header, grid, index),
+                   FloatBuffer(std::vector<float>(grid.Length(index), value))};
+    frame.header.payload_crc = Crc32c(
+        frame.payload.data(), static_cast<size_t>(frame.payload.bytes()));
+    frames.push_back(std::move(frame));
+  }
+  if (frames.empty()) frames.push_back({header, Buffer()});
+  return frames;
+}
+
+class ShardSparseTest : public testing::Test {
+ protected:
+  explicit ShardSparseTest(JobPtr job = SparseJob(2))
+      : driver_(std::move(job)) {
+    driver_.Contribute(0, kInitialRound,
+                       std::vector<float>(kFirstElements, 0.0f));
+  }
+
+  Effects Push(int rank, int64_t round, const std::map<int64_t, bool>& chosen,
+               float value) {
+    return driver_.Send(
+        SparseContribution(driver_.job(), rank, round, chosen, value));
+  }
+  // Both workers push as much; what went out.
+  Effects PushBoth(int64_t round, const std::map<int64_t, bool>& chosen,
+                   float value) {
+    EXPECT_THAT(Push(0, round, chosen, value).sent, IsEmpty());
+    return Push(1, round, chosen, value);
+  }
+  std::string Refusal(const Frame& frame) {
+    const auto delivery = Deliver(driver_.shard(), frame.header.sender, frame);
+    EXPECT_EQ(delivery.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(delivery.status().message());
+  }
+  // The first values of the three frames.
+  std::vector<float> Parameters() const {
+    const float* values =
+        driver_.shard().chunk(0, 0).held().parameters.floats();
+    return {values[0], values[212], values[468]};
+  }
+  static std::vector<uint32_t> Offsets(const Effects& effects) {
+    std::vector<uint32_t> offsets;
+    for (const auto& sent : effects.sent) {
+      offsets.push_back(sent.frame.header.offset);
+    }
+    return offsets;
+  }
+
+  ShardDriver driver_;
+};
+
+TEST_F(ShardSparseTest, ChunksAreCutAtTheBlocksBoundaries) {
+  const FrameGrid first =
+      driver_.job().GridOf(driver_.job().placement.layer_chunks(0)[0]);
+  EXPECT_EQ(first.Count(), 3);
+  EXPECT_EQ(first.Length(0), 212);
+  EXPECT_EQ(first.Length(1), 256);
+  EXPECT_EQ(first.Length(2), 132);
+  EXPECT_EQ(
+      driver_.job().FirstBlock(driver_.job().placement.layer_chunks(0)[0]), 1);
+  const FrameGrid second =
+      driver_.job().GridOf(driver_.job().placement.layer_chunks(1)[0]);
+  EXPECT_EQ(second.Count(), 2);
+  EXPECT_EQ(second.Length(0), 256);
+  EXPECT_EQ(second.Length(1), 44);
+  EXPECT_EQ(driver_.job().block_count(), 4);
+}
+
+TEST_F(ShardSparseTest, ChosenBlocksAreUpdatedAndSentBack) {
+  const Effects effects = PushBoth(0, {{0, false}, {2, false}}, 3.0f);
+  EXPECT_THAT(Parameters(), ElementsAre(-3, 0, -3));
+  EXPECT_THAT(Offsets(effects), ElementsAre(0, 468));
+  EXPECT_EQ(driver_.shard().chunk(0, 0).round(), 1);
+}
+
+TEST_F(ShardSparseTest, EmptyFrameClosesARoundWithoutBlocks) {
+  const Effects effects = PushBoth(0, {}, 0.0f);
+  ASSERT_THAT(effects.sent, SizeIs(1));
+  EXPECT_EQ(effects.sent[0].frame.payload.bytes(), 0);
+  EXPECT_EQ(driver_.shard().chunk(0, 0).round(), 1);
+  EXPECT_THAT(Parameters(), Each(0.0f));
+}
+
+TEST_F(ShardSparseTest, BlocksOfAnotherChoiceAreRefused) {
+  Push(0, 0, {{0, false}, {1, true}}, 1.0f);
+  const auto refusal = [&](const std::map<int64_t, bool>& chosen, int frame) {
+    return Refusal(
+        SparseContribution(driver_.job(), 1, 0, chosen, 1.0f)[frame]);
+  };
+  EXPECT_THAT(
+      refusal({}, 0),
+      HasSubstr(
+          "the frame count is 0, in earlier frames of the round it was 2"));
+  EXPECT_THAT(
+      refusal({{0, false}}, 0),
+      HasSubstr(
+          "the frame count is 1, in earlier frames of the round it was 2"));
+  EXPECT_THAT(refusal({{0, false}, {2, false}}, 1),
+              HasSubstr("the round already has 2 frames of other blocks"));
+  EXPECT_THAT(
+      refusal({{0, true}, {1, true}}, 0),
+      HasSubstr(
+          "the part is 1, another contributor sent this frame with part 0"));
+  // A frame of a worker that has sent all of its frames.
+  EXPECT_THAT(Refusal(SparseContribution(driver_.job(), 0, 0,
+                                         {{1, true}, {2, false}}, 1.0f)[1]),
+              HasSubstr("all 2 frames of this contributor have arrived"));
+  // The others go on.
+  EXPECT_THAT(Push(1, 0, {{0, false}, {1, true}}, 1.0f).sent, SizeIs(2));
+}
+
+// That holds too if no worker has sent all of its frames.
+TEST_F(ShardSparseTest, ContributionsOfDifferentBlocksAreNotMixed) {
+  const auto frames = [&](int rank, const std::map<int64_t, bool>& chosen) {
+    return SparseContribution(driver_.job(), rank, 0, chosen, 1.0f);
+  };
+  driver_.Send({frames(0, {{0, false}, {2, false}})[0]});
+  driver_.Send({frames(1, {{1, false}, {2, false}})[0]});
+  EXPECT_THAT(Refusal(frames(0, {{0, false}, {2, false}})[1]),
+              HasSubstr("the round already has 2 frames of other blocks"));
+}
+
+// Header of the only frame of a contribution, which an edit spoils.
+struct Contradiction {
+  const char* name;
+  std::map<int64_t, bool> chosen;
+  std::function<void(FrameHeader&)> edit;
+  const char* message;
+};
+
+class ShardSparseHeaderTest
+    : public ShardSparseTest,
+      public testing::WithParamInterface<Contradiction> {};
+
+TEST_P(ShardSparseHeaderTest, ContradictionIsRefused) {
+  Frame frame =
+      SparseContribution(driver_.job(), 0, 0, GetParam().chosen, 1.0f)[0];
+  GetParam().edit(frame.header);
+  EXPECT_THAT(Refusal(frame), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ShardSparseHeaderTest,
+    testing::Values(Contradiction{"ValuesOfNoFrame",
+                                  {{0, false}},
+                                  [](auto& h) { h.frames = 0; },
+                                  "the frame count is 0, must be from 1 to 3"},
+                    Contradiction{"MoreFramesThanBlocks",
+                                  {{0, false}},
+                                  [](auto& h) { h.frames = 4; },
+                                  "the frame count is 4, must be from 1 to 3"},
+                    Contradiction{"UnknownPart",
+                                  {{0, false}},
+                                  [](auto& h) { h.part = kResumedPart + 1; },
+                                  "the frame count is 1, must be from 1 to 3"},
+                    Contradiction{"FrameWithoutValues",
+                                  {},
+                                  [](auto& h) { h.frames = 1; },
+                                  "the frame count is 1, must be from 1 to 3"},
+                    Contradiction{"OffsetBetweenBlocks",
+                                  {{1, false}},
+                                  [](auto& h) { h.offset = 256; },
+                                  "a multiple of 256 less 44"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ShardDenseTest, DenseRoundHasAllFrames) {
+  const JobPtr job = TestJob(1, 1, {VectorLayer("a", 5)});
+  Shard shard(job, 0);
+  Frame frame = FramesOf(*job, PeerId::Worker(0), FrameKind::kContribution, 0,
+                         0, kInitialRound, std::vector<float>(5, 1.0f))[0];
+  frame.header.frames = 1;
+  const auto delivery = Deliver(shard, PeerId::Worker(0), frame);
+  EXPECT_THAT(std::string(delivery.status().message()),
+              HasSubstr("the frame count is 1, must be 0"));
+}
+
+class ShardMomentumTest : public ShardSparseTest {
+ protected:
+  ShardMomentumTest() : ShardSparseTest(SparseJob(2, SparseOptions(0.5f))) {}
+};
+
+// A block that was held back brings its momentum, and has none afterwards.
+TEST_F(ShardMomentumTest, BlockThatWasHeldBackRestartsItsMomentum) {
+  PushBoth(0, {{0, false}, {1, false}, {2, false}}, 4.0f);
+  EXPECT_THAT(Parameters(), Each(-4.0f));
+  PushBoth(1, {{0, false}}, 4.0f);
+  EXPECT_THAT(Parameters(), ElementsAre(-4 - (4 + 2), -4, -4));
+  PushBoth(2, {{0, false}, {1, true}}, 4.0f);
+  EXPECT_THAT(Parameters(), ElementsAre(-10 - (4 + 3), -8, -4));
+  PushBoth(3, {{1, false}}, 4.0f);
+  EXPECT_THAT(Parameters(), ElementsAre(-17, -12, -4));
+  PushBoth(4, {{1, false}}, 4.0f);
+  EXPECT_THAT(Parameters(), ElementsAre(-17, -12 - (4 + 2), -4));
+}
+
+// A worker that asks for a round again may have begun it with another choice.
+TEST_F(ShardSparseTest, RoundClosedInAnEarlierEpochIsAnsweredWithAllValues) {
+  PushBoth(0, {{1, false}}, 3.0f);
+  driver_.Enter();
+  const Frame question = driver_.PullOf(1, 0);
+  const Effects again = driver_.Send({question});
+  EXPECT_THAT(Offsets(again), ElementsAre(0, 212, 468, 0));
+  EXPECT_EQ(again.sent.back().frame.payload.bytes(), 0);
+  EXPECT_THAT(Parameters(), ElementsAre(0, -3, 0));
+  // Once; and the worker's contribution does not count.
+  EXPECT_THAT(Push(1, 0, {{2, true}}, 9.0f).sent, IsEmpty());
+  EXPECT_THAT(driver_.Send({question}).sent, IsEmpty());
+}
+
+// A worker may be done with a step, and leave, before all norms are there.
+TEST_F(ShardSparseTest, BlockLayerDoesNotCountForTheClosedRound) {
+  for (const auto& [layer, elements] :
+       {std::pair{1, kSecondElements}, std::pair{2, int64_t{4}}}) {
+    driver_.Contribute(0, kInitialRound,
+                       std::vector<float>(elements, kFirstChoice), layer);
+  }
+  PushBoth(0, {}, 0.0f);
+  for (const int rank : {0, 1}) {
+    FrameHeader none = MakeHeader(driver_.job(), PeerId::Worker(rank),
+                                  FrameKind::kContribution, 1, 0, 0);
+    none.wire = driver_.job().WireOf(none);
+    driver_.Send({{none, Buffer()}});
+  }
+  EXPECT_EQ(driver_.shard().chunk(2, 0).round(), 0);
+  EXPECT_EQ(driver_.shard().closed_round(), 0);
+}
+
+// All workers that were to choose the blocks of round 1 are gone. They had done
+// step 0 of layer 0.
+TEST_F(ShardSparseTest, ChoiceStaysIfAllItsWorkersAreGone) {
+  const std::vector<float> choice = {1, 1, 0, 1};
+  driver_.Contribute(0, kInitialRound, choice, /*layer=*/2);
+  EXPECT_EQ(driver_.shard().chunk(2, 0).round(), 0);
+  PushBoth(0, {}, 0.0f);
+  driver_.Enter([](Job& job) {
+    job.workers = {{2, 1}};
+    job.history.first_step = 1;
+  });
+  const Effects effects = driver_.Pull(2, 0, /*layer=*/2);
+  ASSERT_THAT(effects.sent, SizeIs(1));
+  EXPECT_EQ(FloatsOf(effects.sent[0].frame.payload), choice);
+  // Whether the model's chunks are at that round is another matter.
+  EXPECT_EQ(driver_.shard().closed_round(), kInitialRound);
+}
+
+TEST_F(ShardSparseTest, ChoiceIsByTheSumOfAllNorms) {
+  const auto norms = [&](int rank, const std::vector<float>& values,
+                         int64_t round) {
+    return driver_.Contribute(rank, round, values, /*layer=*/2);
+  };
+  norms(0, std::vector<float>(4, kFirstChoice), kInitialRound);
+  norms(0, {5, 0, 3, 0}, 0);
+  const Effects effects = norms(1, {0, 4, 3, 0}, 0);
+  // 5, 4, 6, 0: two of four.
+  EXPECT_THAT(FloatsOf(effects.sent[0].frame.payload), ElementsAre(1, 0, 1, 0));
 }
 
 }  // namespace
