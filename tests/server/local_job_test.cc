@@ -291,21 +291,6 @@ TEST_F(LocalJobTest, WorkerMayJoinAgainWithAnotherRank) {
   EXPECT_THAT(outcome->workers, SizeIs(2));
 }
 
-TEST_F(LocalJobTest, JobGoesOnWithoutAWorkerThatWasKilled) {
-  SetServer("wait_for worker0.done");
-  SetWorker(
-      "progress_event; if [ $rank = 1 ]; then kill -9 $$; fi\n"
-      "wait_shown 'the job goes on without it'\n"
-      "done_event; touch $dir/worker0.done");
-  const auto outcome = Run();
-  ASSERT_TRUE(outcome.ok()) << outcome.status();
-  EXPECT_THAT(outcome->workers, SizeIs(1));
-  EXPECT_EQ(outcome->lost, 1);
-  EXPECT_THAT(Shown(), HasSubstr("the job goes on without it"));
-  EXPECT_THAT(Shown(), HasSubstr("--restarts=N"));
-  ExpectNoProcess();
-}
-
 // Without a word, a user would see a job that does not end.
 TEST_F(LocalJobTest, WorkersThatRunOnAfterTheJobAreNamed) {
   SetServer("exit 0");
