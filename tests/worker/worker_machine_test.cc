@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 namespace nereus {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 // Returns a job of three workers and two shards: `large` has a chunk on each
@@ -97,32 +99,6 @@ TEST(WorkerMachineTest, AsksForEveryChunkAndReportsLayersThatAreDone) {
   ASSERT_EQ(done.size(), 2u);
   EXPECT_EQ(done[0].layer, 0);
   EXPECT_EQ(done[1].layer, 1);
-}
-
-TEST(WorkerMachineTest, LayersAreIndependent) {
-  StartedWorker worker;
-  worker.ReceiveInitial();
-  Outbox out;
-  for (int64_t round = 0; round < 2; ++round) {
-    ASSERT_TRUE(
-        worker.machine
-            ->OnPushFactors(1, round,
-                            {FloatBuffer(IntegerValues(8, 1)),
-                             FloatBuffer(IntegerValues(12, 1)), Buffer()},
-                            out)
-            .ok());
-    for (const int peer : {0, 2}) {
-      for (const uint8_t matrix : {0, 1}) {
-        DeliverAll(
-            *worker.machine, PeerId::Worker(peer),
-            FramesOf(*worker.job, PeerId::Worker(peer), FrameKind::kFactors, 1,
-                     /*chunk=*/peer, round,
-                     IntegerValues(matrix == 0 ? 8 : 12, peer), matrix));
-      }
-    }
-    EXPECT_EQ(worker.machine->syncer(1).done_round(), round);
-    EXPECT_EQ(worker.machine->syncer(0).done_round(), kInitialRound);
-  }
 }
 
 TEST(WorkerMachineTest, ResultsForADeviceAreToldChunkByChunk) {
@@ -228,18 +204,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "epoch is 4, expected 1"},
         RefusalCase{"Sender", PeerId::Shard(0), [](auto&) {},
                     "sender is shard 1, expected shard 0"},
-        RefusalCase{"OtherShard", PeerId::Shard(0),
-                    [](auto& h) { h.sender = PeerId::Shard(0); },
-                    "the chunk must come from shard 1"},
-        RefusalCase{"Worker", PeerId::Worker(0),
-                    [](auto& h) { h.sender = PeerId::Worker(0); },
-                    "this worker did not ask for the layer"},
         RefusalCase{"Layer", PeerId::Shard(1), [](auto& h) { h.layer = 2; },
                     "the model has 2 layers"},
-        RefusalCase{"Chunk", PeerId::Shard(1), [](auto& h) { h.chunk = 2; },
-                    "layer large has 2 chunks"},
-        RefusalCase{"FutureRound", PeerId::Shard(1),
-                    [](auto& h) { h.round = 1; }, "this worker is at round 0"},
         RefusalCase{"RoundOfALayerByFactors", PeerId::Shard(1),
                     [](auto& h) {
                       h.layer = 1;
@@ -247,12 +213,6 @@ INSTANTIATE_TEST_SUITE_P(
                       h.payload_bytes = 24;
                     },
                     "this worker is at round -1"},
-        RefusalCase{"Length", PeerId::Shard(1),
-                    [](auto& h) { h.payload_bytes = 262144; },
-                    "the payload must have 20 bytes"},
-        RefusalCase{"Offset", PeerId::Shard(1),
-                    [](auto& h) { h.offset = 65536; },
-                    "must be a multiple of 65536 below 5"},
         RefusalCase{"WireType", PeerId::Shard(1),
                     [](auto& h) { h.wire = WireType::kNone; },
                     "wire type is 0, expected 1"},
@@ -323,6 +283,94 @@ INSTANTIATE_TEST_SUITE_P(
         RefusalCase{"LowestRound", PeerId::Worker(2),
                     [](auto& h) { h.round = -1; }, "rounds 0 and 1"}),
     NameOf);
+
+// Machine of three layers, not started.
+struct ThreeLayerMachine {
+  static JobPtr MakeTestJob() {
+    return TestJob(
+        2, 1, {VectorLayer("a", 1), VectorLayer("b", 1), VectorLayer("c", 1)});
+  }
+  ThreeLayerMachine() {
+    std::vector<LayerMemory> memory;
+    for (int layer = 0; layer < 3; ++layer) {
+      memory.push_back({Buffer::AllocateZeroed(4), Buffer()});
+    }
+    machine.emplace(job, 0, std::move(memory));
+  }
+  // Gives the machine the checksum of a layer, or of a sample of the layer.
+  std::optional<ReplicaChecksums> Sum(int layer, int64_t round, uint32_t crc,
+                                      bool is_sample = false) {
+    ChecksumValues checked = {layer, round, Buffer()};
+    if (is_sample) checked.sampled = SampledElementsOf(layer, round, 1);
+    return machine->OnChecksum(checked, crc);
+  }
+  JobPtr job = MakeTestJob();
+  std::optional<WorkerMachine> machine;
+};
+
+TEST(ReplicaChecksumsTest, RoundIsReportedWhenTheLastChecksumComes) {
+  ThreeLayerMachine three;
+  EXPECT_EQ(three.Sum(2, 7, 12), std::nullopt);
+  EXPECT_EQ(three.Sum(0, 7, 10), std::nullopt);
+  const auto all = three.Sum(1, 7, 11);
+  ASSERT_TRUE(all.has_value());
+  EXPECT_EQ(all->round, 7);
+  EXPECT_THAT(all->layers, ElementsAre(10, 11, 12));
+  // The report clears the checksums, so round 7 begins again. Rounds are kept
+  // apart.
+  EXPECT_EQ(three.Sum(0, 7, 10), std::nullopt);
+  three.Sum(0, 8, 20);
+  three.Sum(1, 7, 11);
+  three.Sum(1, 8, 21);
+  EXPECT_THAT(three.Sum(2, 7, 12)->layers, ElementsAre(10, 11, 12));
+  EXPECT_THAT(three.Sum(2, 8, 22)->layers, ElementsAre(20, 21, 22));
+}
+
+// A worker that reports round 8 forgets the checksums of round 7.
+TEST(ReplicaChecksumsTest, LateChecksumOfAnOlderRoundDoesNotCompleteIt) {
+  ThreeLayerMachine three;
+  three.Sum(0, 7, 10);
+  three.Sum(1, 7, 11);
+  for (const int layer : {0, 1, 2}) three.Sum(layer, 8, 20);
+  EXPECT_EQ(three.Sum(2, 7, 12), std::nullopt);
+}
+
+TEST(ReplicaChecksumsTest, NewEpochForgetsChecksums) {
+  ThreeLayerMachine three;
+  three.Sum(0, 7, 10);
+  three.Sum(1, 7, 11);
+  Outbox out;
+  three.machine->OnEpoch(EpochAfter(*three.job), out);
+  EXPECT_EQ(three.Sum(2, 7, 12), std::nullopt);
+}
+
+TEST(ReplicaChecksumsTest, SampleIsApartFromTheChecksumsOfItsRound) {
+  ThreeLayerMachine three;
+  for (const int layer : {0, 1}) {
+    EXPECT_EQ(three.Sum(layer, 7, 10), std::nullopt);
+    EXPECT_EQ(three.Sum(layer, 7, 20, /*is_sample=*/true), std::nullopt);
+  }
+  const auto sample = three.Sum(2, 7, 22, /*is_sample=*/true);
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_TRUE(sample->is_sample);
+  EXPECT_THAT(sample->layers, ElementsAre(20, 20, 22));
+  const auto all = three.Sum(2, 7, 12);
+  ASSERT_TRUE(all.has_value());
+  EXPECT_FALSE(all->is_sample);
+  EXPECT_THAT(all->layers, ElementsAre(10, 10, 12));
+}
+
+// A layer whose values cannot be read has no checksum, so its rounds stay
+// incomplete.
+TEST(ReplicaChecksumsTest, FewIncompleteSamplesAreKept) {
+  ThreeLayerMachine three;
+  for (int64_t round = 0; round < 6; ++round) {
+    three.Sum(0, round, 10, /*is_sample=*/true);
+    three.Sum(1, round, 10, /*is_sample=*/true);
+  }
+  EXPECT_EQ(three.Sum(2, 1, 10, /*is_sample=*/true), std::nullopt);
+  EXPECT_TRUE(three.Sum(2, 5, 10, /*is_sample=*/true).has_value());
+}
 
 // Returns a job that measures. Workers 0 and 2 are on one host.
 JobPtr MeasuringJob() {
