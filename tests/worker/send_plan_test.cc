@@ -4,18 +4,22 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "tests/testing/machine_harness.h"
+#include "worker/machine/worker_machine.h"
 
 namespace nereus {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 using Vote = SendPlan::Vote;
 
@@ -78,13 +82,15 @@ std::vector<int> Gathers(PlanUnderTest& plan) {
 }
 
 TEST(SendPlanTest, LayersGoAtOnceWithoutFusion) {
-  PlanUnderTest plan(ThreeLayers());
-  EXPECT_THAT(Push(plan, 2, 0), ElementsAre(2));
-  EXPECT_THAT(plan.TakeSends(), IsEmpty());
-  EXPECT_THAT(Push(plan, 1, 0), ElementsAre(1));
-  EXPECT_FALSE(plan.has_pushed_all());
-  EXPECT_THAT(Push(plan, 0, 0), ElementsAre(0));
-  EXPECT_TRUE(plan.has_pushed_all());
+  for (const int64_t bytes : {kNoFusion, int64_t{0}, int64_t{40}}) {
+    PlanUnderTest plan(Fused(bytes));
+    EXPECT_THAT(Push(plan, 2, 0), ElementsAre(2));
+    EXPECT_THAT(plan.TakeSends(), IsEmpty());
+    EXPECT_THAT(Push(plan, 1, 0), ElementsAre(1));
+    EXPECT_FALSE(plan.has_pushed_all());
+    EXPECT_THAT(Push(plan, 0, 0), ElementsAre(0));
+    EXPECT_TRUE(plan.has_pushed_all());
+  }
 }
 
 TEST(SendPlanTest, FusionDefersLayersUntilThereAreEnoughBytes) {
@@ -111,16 +117,20 @@ TEST(SendPlanTest, WithoutOverlapTheStepGoesAsAWhole) {
   EXPECT_THAT(Push(plan, 1, 0), ElementsAre(2, 0, 1));
 }
 
+// No wait lasts for ever, in whatever order the caller pushes and waits.
 TEST(SendPlanTest, ADeferredLayerThatTheCallerWaitsForSendsAllThatAreDeferred) {
-  PlanUnderTest plan(Fused(1000));
-  Push(plan, 2, 0);
-  Push(plan, 1, 0);
-  plan.OnWait(0);  // Not pushed yet.
-  EXPECT_THAT(plan.TakeSends(), IsEmpty());
-  plan.OnWait(2);
-  EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1));
-  Gathers(plan);
-  EXPECT_THAT(Push(plan, 0, 0), ElementsAre(0));
+  for (const Overlap overlap :
+       {Overlap::kWaitFree, Overlap::kDecoupled, Overlap::kNone}) {
+    PlanUnderTest plan(Fused(1000, overlap));
+    Push(plan, 2, 0);
+    Push(plan, 1, 0);
+    plan.OnWait(0);  // Not pushed yet.
+    EXPECT_THAT(plan.TakeSends(), IsEmpty());
+    plan.OnWait(2);
+    EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1));
+    Gathers(plan);
+    EXPECT_THAT(Push(plan, 0, 0), ElementsAre(0));
+  }
 }
 
 TEST(SendPlanTest, NothingGoesWhileTheMachineIsFrozen) {
@@ -260,6 +270,126 @@ TEST(SendPlanTest, InASparseJobOneVoteIsDueInEachStepAndEpoch) {
   plan.OnDone(job->pool.layer);
   EXPECT_EQ(plan.TakeVote(), (Vote{2, true}));
   EXPECT_EQ(plan.TakeVote(), std::nullopt);
+}
+
+// Worker of two, with layers, 5 x 7, that have factors of two rows.
+class PeerWorker {
+ public:
+  PeerWorker(int rank, Scheme scheme, const JobOptions& options,
+             WireType wire = WireType::kFloat32)
+      : rank_(rank),
+        job_(TestJob(
+            2, 1,
+            {FactorLayer("a", 5, 7, true, 2), FactorLayer("b", 5, 7, true, 2)},
+            options, scheme, wire)),
+        machine_(job_, rank,
+                 {{Buffer::AllocateZeroed(40 * 4), Buffer()},
+                  {Buffer::AllocateZeroed(40 * 4), Buffer()}}) {
+    Outbox out;
+    machine_.Start(out);
+    Carry(out);
+    for (const int layer : {0, 1}) {
+      DeliverAll(machine_, PeerId::Shard(0),
+                 FramesOf(*job_, PeerId::Shard(0), FrameKind::kResult, layer, 0,
+                          kInitialRound, std::vector<float>(40)));
+    }
+  }
+
+  // Pushes a layer in step 0.
+  Effects Push(int layer) {
+    Outbox out;
+    const absl::Status status =
+        job_->routes[layer].scheme == Scheme::kFactor
+            ? machine_.OnPushFactors(
+                  layer, 0,
+                  {FloatBuffer(IntegerValues(10, rank_)),
+                   FloatBuffer(IntegerValues(14, 0)), Buffer()},
+                  out)
+            : machine_.OnPush(layer, 0, Buffer::AllocateZeroed(40 * 4), out);
+    EXPECT_TRUE(status.ok()) << status;
+    return Carry(out);
+  }
+  Effects Wait(int layer) {
+    Outbox out;
+    machine_.OnWait(layer, out);
+    return Carry(out);
+  }
+  // Delivers what the other worker sent. Returns the effects.
+  Effects Bring(const Effects& effects) {
+    Effects all;
+    for (const auto& sent : effects.sent) {
+      if (!sent.IsFor(PeerId::Worker(rank_))) continue;
+      const auto delivery =
+          Deliver(machine_, PeerId::Worker(1 - rank_), sent.frame);
+      EXPECT_TRUE(delivery.ok()) << delivery.status();
+      absl::c_copy(delivery->effects.sent, std::back_inserter(all.sent));
+      absl::c_copy(delivery->effects.done, std::back_inserter(all.done));
+    }
+    return all;
+  }
+  int64_t done(int layer) const { return machine_.syncer(layer).done_round(); }
+
+ private:
+  const int rank_;
+  const JobPtr job_;
+  WorkerMachine machine_;
+};
+
+JobOptions With(Overlap overlap) {
+  JobOptions options;
+  options.overlap = overlap;
+  options.optimizer.momentum = 0.0f;
+  return options;
+}
+
+// Returns the layers of the frames of a kind, in order, each once.
+std::vector<int> LayersIn(const Effects& effects, FrameKind kind) {
+  std::vector<int> layers;
+  for (const auto& sent : effects.sent) {
+    const auto layer = static_cast<int>(sent.frame.header.layer);
+    if (sent.frame.header.kind != kind) continue;
+    if (layers.empty() || layers.back() != layer) layers.push_back(layer);
+  }
+  return layers;
+}
+
+// A layer sends two rows of five and seven values, as 16 bits.
+TEST(MachineSendsTest, TheFusionThresholdCountsBytesOnTheWire) {
+  JobOptions options = With(Overlap::kWaitFree);
+  options.fusion_bytes = 2 * 2 * (5 + 7) * 2;
+  PeerWorker worker(0, Scheme::kFactor, options, WireType::kBfloat16);
+  EXPECT_THAT(worker.Push(1).sent, IsEmpty());
+  EXPECT_THAT(LayersIn(worker.Push(0), FrameKind::kFactors), ElementsAre(1, 0));
+}
+
+TEST(MachineSendsTest, FactorsAreMultipliedWhenTheyAreNeeded) {
+  PeerWorker a(0, Scheme::kFactor, With(Overlap::kDecoupled));
+  PeerWorker b(1, Scheme::kFactor, With(Overlap::kDecoupled));
+  b.Bring(a.Push(1));
+  EXPECT_THAT(b.Push(1).done, IsEmpty());  // All factors have come.
+  EXPECT_EQ(b.done(1), kInitialRound);
+  EXPECT_THAT(b.Wait(1).done, SizeIs(1));
+  // When the last layer is pushed, all layers are gathered.
+  b.Bring(a.Push(0));
+  EXPECT_THAT(b.Push(0).done, SizeIs(1));
+  EXPECT_EQ(b.done(0), 0);
+}
+
+TEST(MachineSendsTest, MeansGoAroundARingOnceAWorkerNeedsThem) {
+  PeerWorker a(0, Scheme::kRing, With(Overlap::kDecoupled));
+  PeerWorker b(1, Scheme::kRing, With(Overlap::kDecoupled));
+  const Effects from_a = a.Push(1);
+  const Effects from_b = b.Push(1);
+  EXPECT_THAT(b.Bring(from_a).sent, IsEmpty());
+  EXPECT_THAT(a.Bring(from_b).sent, IsEmpty());
+  EXPECT_EQ(a.done(1), kInitialRound);
+  // Worker 0 waits: its mean makes worker 1 send its own.
+  const Effects asked = a.Wait(1);
+  EXPECT_THAT(LayersIn(asked, FrameKind::kMean), ElementsAre(1));
+  const Effects answered = b.Bring(asked);
+  EXPECT_EQ(b.done(1), 0);
+  a.Bring(answered);
+  EXPECT_EQ(a.done(1), 0);
 }
 
 }  // namespace
