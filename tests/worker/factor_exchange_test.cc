@@ -144,90 +144,44 @@ TEST(FactorExchangeTest, SendsBothMatricesToAllOthers) {
             Input(1, 0));
 }
 
-TEST(FactorExchangeTest, TheProductTakesAllRowsInTheOrderOfPositions) {
-  for (const bool bias : {false, true}) {
-    const JobPtr job = FactorJob(4, OptimizerPlace::kServer, bias);
-    for (int rank = 0; rank < 4; ++rank) {
-      FactorWorker worker(job, rank);
-      for (int64_t round = 0; round < 4; ++round) {
-        Effects last = worker.Push(round);
-        for (int peer = 3; peer >= 0; --peer) {
-          if (peer == rank) continue;
-          EXPECT_THAT(last.done, IsEmpty());
-          last = worker.Receive(peer, round);
-        }
-        ASSERT_EQ(last.done.size(), 1u);
-        EXPECT_EQ(last.done[0].round, round);
-        EXPECT_EQ(worker.machine.syncer(0).done_round(), round);
-        EXPECT_EQ(FloatsOf(worker.parameters),
-                  ParametersAfter(*job, round + 1));
+struct ProductCase {
+  const char* name;
+  int workers = 4;
+  bool bias = true;
+  bool own_last = false;  // The own factors come after those of all peers.
+};
+
+class FactorProductTest : public testing::TestWithParam<ProductCase> {};
+
+TEST_P(FactorProductTest, TakesAllRowsInTheOrderOfPositions) {
+  const auto& [name, workers, bias, own_last] = GetParam();
+  const JobPtr job = FactorJob(workers, OptimizerPlace::kServer, bias);
+  for (int rank = 0; rank < workers; ++rank) {
+    FactorWorker worker(job, rank);
+    for (int64_t round = 0; round < 4; ++round) {
+      Effects last;
+      if (!own_last) last = worker.Push(round);
+      for (int peer = workers - 1; peer >= 0; --peer) {
+        if (peer == rank) continue;
+        EXPECT_THAT(last.done, IsEmpty());
+        last = worker.Receive(peer, round);
       }
+      if (own_last) last = worker.Push(round);
+      ASSERT_EQ(last.done.size(), 1u);
+      EXPECT_EQ(last.done[0].round, round);
+      EXPECT_EQ(worker.machine.syncer(0).done_round(), round);
+      EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*job, round + 1));
     }
   }
 }
 
-TEST(FactorExchangeTest, FactorsOfAllPeersMayComeBeforeTheOwnPush) {
-  FactorWorker worker(FactorJob(3), 0);
-  EXPECT_THAT(worker.Receive(2, 0).done, IsEmpty());
-  EXPECT_THAT(worker.Receive(1, 0).done, IsEmpty());
-  EXPECT_EQ(worker.Push(0).done.size(), 1u);
-  EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 1));
-}
-
-TEST(FactorExchangeTest, APeerOneRoundAheadLandsInTheOtherStack) {
-  FactorWorker worker(FactorJob(3), 0);
-  worker.Push(0);
-  worker.Receive(1, 0);
-  // Worker 1 has finished round 0 and goes on; worker 2 is slow.
-  EXPECT_THAT(worker.Receive(1, 1).done, IsEmpty());
-  EXPECT_EQ(worker.Receive(2, 0).done.size(), 1u);
-  EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 1));
-  worker.Push(1);
-  EXPECT_EQ(worker.Receive(2, 1).done.size(), 1u);
-  EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 2));
-}
-
-TEST(FactorExchangeTest, ARoundThatIsOtherwiseCompleteEndsWithTheOwnPush) {
-  FactorWorker worker(FactorJob(2), 1);
-  worker.Receive(0, 0);
-  worker.Push(0);
-  worker.Receive(0, 1);
-  EXPECT_EQ(worker.Push(1).done.size(), 1u);
-  EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 2));
-}
-
-TEST(FactorExchangeTest, FactorsOfTwoRoundsAheadAreRefused) {
-  FactorWorker worker(FactorJob(3), 0);
-  const FrameHeader header = FactorFrames(*worker.job, 1, 2)[0].header;
-  const absl::Status status = worker.Announce(1, header).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("round=2"));
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("rounds 0 and 1 are open"));
-}
-
-TEST(FactorExchangeTest, RepeatedFramesAreDiscarded) {
-  FactorWorker worker(FactorJob(3), 0);
-  const auto frames = FactorFrames(*worker.job, 1, 0);
-  const auto expect_discarded = [&](const Frame& frame) {
-    const auto landing = worker.Announce(1, frame.header);
-    ASSERT_TRUE(landing.ok()) << landing.status();
-    EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
-  };
-  DeliverAll(worker.machine, PeerId::Worker(1), {frames[1]});
-  expect_discarded(frames[1]);
-  DeliverAll(worker.machine, PeerId::Worker(1), {frames[0]});
-  worker.Receive(2, 0);
-  worker.Push(0);
-  // The round is done, and its stack belongs to round 2.
-  expect_discarded(frames[0]);
-  worker.Push(1);
-  worker.Receive(1, 1);
-  worker.Receive(2, 1);
-  expect_discarded(frames[0]);
-  expect_discarded(frames[1]);
-  EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*worker.job, 2));
-}
+INSTANTIATE_TEST_SUITE_P(
+    All, FactorProductTest,
+    testing::Values(ProductCase{.name = "FourWorkers"},
+                    ProductCase{.name = "WithoutBias", .bias = false},
+                    ProductCase{.name = "OwnFactorsLast", .own_last = true},
+                    ProductCase{.name = "OneWorker", .workers = 1}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 TEST(FactorExchangeTest, FramesWithTheOwnFactorsAreDiscarded) {
   FactorWorker worker(FactorJob(3), 1);
@@ -265,30 +219,6 @@ TEST(FactorExchangeTest, TheCallersFactorsAreFreeWhenTheRoundIsDone) {
   worker.Receive(1, 0);
   EXPECT_TRUE(output_gradient.unique());
   EXPECT_TRUE(input.unique());
-}
-
-// A slow connection may send the factors of round t while round t + 1 is open.
-TEST(FactorExchangeTest, FramesKeepTheirValuesThroughTheNextRound) {
-  FactorWorker worker(FactorJob(2), 0);
-  const Effects held = worker.Push(0);
-  worker.Receive(1, 0);
-  worker.Receive(1, 1);
-  worker.Push(1);
-  EXPECT_EQ(ValuesIn(held.sent, FrameKind::kFactors, 0, /*chunk=*/0, 0,
-                     kRows * kM, kOutputGradientMatrix),
-            OutputGradient(0, 0));
-  EXPECT_EQ(ValuesIn(held.sent, FrameKind::kFactors, 0, 0, 0, kRows * kN,
-                     kInputMatrix),
-            Input(0, 0));
-}
-
-TEST(FactorExchangeTest, ASingleWorkerIsDoneAtOnce) {
-  FactorWorker worker(FactorJob(1), 0);
-  for (int64_t round = 0; round < 3; ++round) {
-    EXPECT_EQ(worker.Push(round).done.size(), 1u);
-    EXPECT_EQ(FloatsOf(worker.parameters),
-              ParametersAfter(*worker.job, round + 1));
-  }
 }
 
 TEST(FactorExchangeTest, MissingNamesThePeers) {
@@ -422,24 +352,18 @@ TEST(FactorExchangeTest, ADenseGradientOfSeveralFramesIsAssembled) {
                /*round=*/0, whole, kDensePart);
   ASSERT_EQ(frames.size(), 2u);
   for (const bool in_order : {true, false}) {
-    WorkerMachine machine(job, 0,
-                          {{Buffer::AllocateZeroed(elements * 4), Buffer()}});
-    Outbox out;
-    machine.Start(out);
-    Carry(out);
-    DeliverAll(machine, PeerId::Shard(0),
-               FramesOf(*job, PeerId::Shard(0), FrameKind::kResult, 0, 0,
-                        kInitialRound, IntegerValues(elements, 0)));
+    FactorWorker worker(job, 0);
     // Both may be announced before the first one is there.
     for (const Frame& frame : frames) {
-      const auto landing = machine.OnHeader(PeerId::Worker(1), frame.header);
+      const auto landing = worker.Announce(1, frame.header);
       ASSERT_TRUE(landing.ok()) << landing.status();
       EXPECT_EQ(landing->kind, Landing::Kind::kScratch);
     }
-    DeliverAll(machine, PeerId::Worker(1), {frames[in_order ? 0 : 1]});
-    DeliverAll(machine, PeerId::Worker(1), {frames[in_order ? 1 : 0]});
+    DeliverAll(worker.machine, PeerId::Worker(1), {frames[in_order ? 0 : 1]});
+    DeliverAll(worker.machine, PeerId::Worker(1), {frames[in_order ? 1 : 0]});
     const Buffer gradient = FloatBuffer(IntegerValues(elements, 9));
-    ASSERT_TRUE(machine.OnPush(0, 0, gradient, out).ok());
+    Outbox out;
+    ASSERT_TRUE(worker.machine.OnPush(0, 0, gradient, out).ok());
     EXPECT_EQ(Carry(out).done.size(), 1u);
     const std::vector<float> own = IntegerValues(elements, 9);
     std::vector<float> expected(elements);
@@ -472,18 +396,7 @@ TEST(FactorExchangeTest, ACarrierHandsOnNothingOfTheOwnHost) {
   EXPECT_EQ(accepted, 1);
 }
 
-TEST(FactorExchangeTest, RepeatedFramesOfDenseGradientsAreDiscarded) {
-  FactorWorker worker(FactorJob(3), 0);
-  const Frame dense = DenseFrames(*worker.job, 1, 0).front();
-  DeliverAll(worker.machine, PeerId::Worker(1), {dense});
-  for (const Frame& frame : {dense, FactorFrames(*worker.job, 1, 0)[0]}) {
-    const auto landing = worker.Announce(1, frame.header);
-    ASSERT_TRUE(landing.ok()) << landing.status();
-    EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
-  }
-}
-
-TEST(FactorExchangeTest, AWorkerMaySendOnlyItsOwnDenseGradientAndNoFactors) {
+TEST(FactorExchangeTest, ADenseGradientThatDoesNotFitIsRefused) {
   FactorWorker worker(FactorJob(3), 0);
   const FrameHeader dense = DenseFrames(*worker.job, 1, 0).front().header;
   const auto expect_refused = [&](const FrameHeader& header,
@@ -493,11 +406,6 @@ TEST(FactorExchangeTest, AWorkerMaySendOnlyItsOwnDenseGradientAndNoFactors) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(why));
   };
   FrameHeader header = dense;
-  header.chunk = 2;
-  expect_refused(header, "a worker sends only its own contribution");
-  header.chunk = 3;
-  expect_refused(header, "the round has 3 contributors");
-  header = dense;
   header.part = 4;
   expect_refused(header, "the part must be 0 or 1");
   header = dense;
@@ -511,38 +419,13 @@ TEST(FactorExchangeTest, AWorkerMaySendOnlyItsOwnDenseGradientAndNoFactors) {
   expect_refused(dense, "the worker has sent factors in this round already");
 }
 
-TEST(FactorExchangeTest, RoundsArePushedOneAfterTheOther) {
-  FactorWorker worker(FactorJob(2), 0);
-  const auto refused = [&](int64_t round) {
-    Outbox out;
-    const absl::Status status = worker.machine.OnPushFactors(
-        0, round,
-        {FloatBuffer(OutputGradient(0, 0)), FloatBuffer(Input(0, 0)), Buffer()},
-        out);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << round;
-    EXPECT_TRUE(out.empty());
-  };
-  for (const int64_t round : {-1, 1}) refused(round);
-  worker.Push(0);
-  for (const int64_t round : {0, 1}) refused(round);
-  worker.Receive(1, 0);
-  for (const int64_t round : {0, 2}) refused(round);
-}
-
 TEST(FactorExchangeTest, FactorsOfSeveralFramesAreAssembled) {
   // 300 rows of 250 and of 219 values: 75000 and 65700, two frames each.
   const JobPtr job =
       TestJob(2, 1, {FactorLayer("fc", 250, 219, true, 300)},
               PlainSgd(OptimizerPlace::kWorker), Scheme::kFactor);
   const int64_t elements = job->layers[0].parameters;
-  WorkerMachine machine(job, 1,
-                        {{Buffer::AllocateZeroed(elements * 4), Buffer()}});
-  Outbox out;
-  machine.Start(out);
-  Carry(out);
-  DeliverAll(machine, PeerId::Shard(0),
-             FramesOf(*job, PeerId::Shard(0), FrameKind::kResult, 0, 0,
-                      kInitialRound, IntegerValues(elements, 0)));
+  FactorWorker worker(job, 1);
   std::vector<float> output_gradient = IntegerValues(75000, 1);
   std::vector<float> input = IntegerValues(65700, 2);
   auto frames =
@@ -553,13 +436,14 @@ TEST(FactorExchangeTest, FactorsOfSeveralFramesAreAssembled) {
     frames.push_back(std::move(frame));
   }
   ASSERT_EQ(frames.size(), 4u);
-  DeliverAll(machine, PeerId::Worker(0),
+  DeliverAll(worker.machine, PeerId::Worker(0),
              {frames[3], frames[0], frames[2], frames[1]});
   const auto own_output = IntegerValues(75000, 3);
   const auto own_input = IntegerValues(65700, 4);
   const Buffer gradient = Buffer::AllocateZeroed(elements * 4);
+  Outbox out;
   ASSERT_TRUE(
-      machine
+      worker.machine
           .OnPushFactors(
               0, 0, {FloatBuffer(own_output), FloatBuffer(own_input), gradient},
               out)
@@ -572,36 +456,6 @@ TEST(FactorExchangeTest, FactorsOfSeveralFramesAreAssembled) {
   FactorGradient(600, 250, 219, true, 0.5f, output_gradient.data(),
                  input.data(), expected.data());
   EXPECT_EQ(FloatsOf(gradient), expected);
-}
-
-TEST(FactorExchangeTest, BuffersWithoutBytesTakeTheSameWay) {
-  const JobPtr job = FactorJob(2);
-  const auto bytes = [](int64_t floats) {
-    return Buffer::SizeOnly(floats * 4);
-  };
-  WorkerMachine machine(job, 0, {{bytes(job->layers[0].parameters), Buffer()}});
-  Outbox out;
-  machine.Start(out);
-  const auto deliver = [&](PeerId from, FrameKind kind, uint8_t part,
-                           int64_t round, int64_t elements) {
-    const int64_t chunk = kind == FrameKind::kFactors ? from.rank : 0;
-    FrameHeader header = MakeHeader(*job, from, kind, 0, chunk, round);
-    header.part = part;
-    CutIntoFrames(*job, header, bytes(elements), [&](const Frame& frame) {
-      ASSERT_TRUE(machine.OnHeader(from, frame.header).ok());
-      machine.OnFrame(from, frame, out);
-    });
-  };
-  deliver(PeerId::Shard(0), FrameKind::kResult, 0, kInitialRound,
-          job->layers[0].parameters);
-  ASSERT_TRUE(
-      machine
-          .OnPushFactors(0, 0, {bytes(kRows * kM), bytes(kRows * kN), Buffer()},
-                         out)
-          .ok());
-  deliver(PeerId::Worker(1), FrameKind::kFactors, 0, 0, kRows * kM);
-  deliver(PeerId::Worker(1), FrameKind::kFactors, 1, 0, kRows * kN);
-  EXPECT_EQ(Carry(out).done.size(), 2u);
 }
 
 }  // namespace
