@@ -70,6 +70,34 @@ void ExpectDiscarded(const ResultAssembly& assembly, const Frame& frame) {
   EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
 }
 
+TEST(ChunkFramesTest, HeadersLeadBackToTheNumbersOfFrames) {
+  for (const double sparsity : {0.0, 0.5}) {
+    JobOptions options;
+    options.sparsity.share = sparsity;
+    options.sparsity.block_elements = 1000;
+    const JobPtr job =
+        TestJob(2, 2, {VectorLayer("large", kChunkElementsMax + 3)}, options);
+    const ChunkFrames frames(*job, 0);
+    int64_t next = 0;
+    for (const Chunk& chunk : job->placement.layer_chunks(0)) {
+      EXPECT_EQ(frames.FirstOf(chunk), next);
+      const FrameGrid& grid = frames.GridOf(chunk);
+      for (int64_t index = 0; index < grid.Count(); ++index) {
+        const FrameHeader header =
+            CutHeader(*job,
+                      MakeHeader(*job, PeerId::Worker(0),
+                                 FrameKind::kContribution, 0, chunk.index, 0),
+                      grid, index);
+        const auto found = frames.Find(chunk, header);
+        ASSERT_TRUE(found.ok()) << found.status();
+        EXPECT_EQ(*found, index);
+      }
+      next += frames.CountOf(chunk);
+    }
+    EXPECT_EQ(frames.count(), next);
+  }
+}
+
 TEST(ResultAssemblyTest, PutsFramesInPlaceInAnyOrder) {
   const JobPtr job = LargeJob();
   for (const uint64_t seed : TestSeeds(3)) {
@@ -97,35 +125,6 @@ TEST(ResultAssemblyTest, PutsFramesInPlaceInAnyOrder) {
   }
 }
 
-TEST(ResultAssemblyTest, FramesOfACompleteRoundAreDiscarded) {
-  const JobPtr job = LargeJob();
-  ResultAssembly assembly(job, kLayer);
-  const auto initial =
-      ResultFrames(*job, kInitialRound, IntegerValues(kElements, 0));
-  ExpectValues(assembly, kInitialRound, Buffer::AllocateZeroed(kElements * 4));
-  for (const Frame& frame : initial) Land(assembly, frame);
-  for (const Frame& frame : initial) ExpectDiscarded(assembly, frame);
-  ExpectValues(assembly, 0, Buffer::AllocateZeroed(kElements * 4));
-  for (const Frame& frame : initial) ExpectDiscarded(assembly, frame);
-  EXPECT_TRUE(assembly.open());
-}
-
-TEST(ResultAssemblyTest, PlaceDoesNotCountAFrame) {
-  const JobPtr job = LargeJob();
-  ResultAssembly assembly(job, kLayer);
-  ExpectValues(assembly, kInitialRound, Buffer::AllocateZeroed(kElements * 4));
-  const auto frames =
-      ResultFrames(*job, kInitialRound, IntegerValues(kElements, 0));
-  for (int repeat = 0; repeat < 2; ++repeat) {
-    for (const Frame& frame : frames) {
-      const auto landing = assembly.Place(frame.header);
-      ASSERT_TRUE(landing.ok()) << landing.status();
-      EXPECT_EQ(landing->kind, Landing::Kind::kPlace);
-    }
-  }
-  EXPECT_TRUE(assembly.open());
-}
-
 TEST(ResultAssemblyTest, NamesTheShardsAndChunksThatAreMissing) {
   const JobPtr job = LargeJob();
   const auto chunks = job->placement.layer_chunks(kLayer);
@@ -146,15 +145,12 @@ TEST(ResultAssemblyTest, NamesTheShardsAndChunksThatAreMissing) {
   EXPECT_EQ(assembly.Missing(), part(1));
   Land(assembly, frames[9]);
   EXPECT_EQ(assembly.Missing(), "");
-}
 
-TEST(ResultAssemblyTest, NamesSeveralChunksOfOneShard) {
-  const JobPtr job =
-      TestJob(1, 1, {VectorLayer("large", 3 * kChunkElementsMax)});
-  ResultAssembly assembly(job, 0);
-  ExpectValues(assembly, kInitialRound,
+  ResultAssembly several(
+      TestJob(1, 1, {VectorLayer("large", 3 * kChunkElementsMax)}), 0);
+  ExpectValues(several, kInitialRound,
                Buffer::SizeOnly(3 * kChunkElementsMax * 4));
-  EXPECT_EQ(assembly.Missing(), "shard 0 (chunks 0, 1, 2)");
+  EXPECT_EQ(several.Missing(), "shard 0 (chunks 0, 1, 2)");
 }
 
 struct RefusalCase {
@@ -229,25 +225,6 @@ TEST(ResultAssemblyTest, AChunkIsCompleteWithItsLastFrame) {
   EXPECT_FALSE(assembly.Complete(chunks[0]));
 }
 
-// A new epoch asks again for what is missing.
-TEST(ResultAssemblyTest, ExpectingTheSameRoundAgainKeepsFramesThatHaveCome) {
-  const JobPtr job = LargeJob();
-  ResultAssembly assembly(job, kLayer);
-  const Buffer target = Buffer::AllocateZeroed(kElements * 4);
-  const auto values = IntegerValues(kElements, 1);
-  ExpectValues(assembly, 3, target);
-  const auto frames = ResultFrames(*job, 3, values);
-  for (size_t i = 0; i < 9; ++i) Land(assembly, frames[i]);
-
-  const JobPtr next = EpochAfter(*job);
-  assembly.OnEpoch(next);
-  ExpectValues(assembly, 3, target);
-  const auto again = ResultFrames(*next, 3, values);
-  for (size_t i = 0; i < 9; ++i) ExpectDiscarded(assembly, again[i]);
-  EXPECT_TRUE(Land(assembly, again[9]));
-  EXPECT_EQ(FloatsOf(target), values);
-}
-
 // Returns the frames of one part of the smaller layer, 3 elements, from a
 // worker.
 std::vector<Frame> OwnedFrames(const Job& job, int donor, uint8_t part,
@@ -286,20 +263,15 @@ TEST_F(OwnedLayerTest, ValuesAndStateComeFromTheDonor) {
   EXPECT_TRUE(state_.unique());
 }
 
-TEST_F(OwnedLayerTest, FramesOfAnotherWorkerAreRefused) {
-  const absl::Status status =
-      assembly_.Place(OwnedFrames(*job_, 0, 0, 10)[0].header).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("this worker did not ask for the layer"));
-}
-
-TEST_F(OwnedLayerTest, PartsBeyondTheLastAreRefused) {
-  const absl::Status status =
-      assembly_.Place(OwnedFrames(*job_, 1, 3, 10)[0].header).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("the part must be below 3"));
+TEST_F(OwnedLayerTest, OtherWorkersAndPartsBeyondTheLastAreRefused) {
+  const auto refused = [&](int donor, uint8_t part, const char* why) {
+    const absl::Status status =
+        assembly_.Place(OwnedFrames(*job_, donor, part, 10)[0].header).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(why));
+  };
+  refused(0, 0, "this worker did not ask for the layer");
+  refused(1, 3, "the part must be below 3");
 }
 
 // Shards send the result of a round to all workers, also to workers that join.
@@ -308,17 +280,6 @@ TEST_F(OwnedLayerTest, ResultsOfShardsAreDiscardedWhileFetchingFromADonor) {
       assembly_,
       FramesOf(*job_, PeerId::Shard(job_->placement.layer_chunks(0)[0].shard),
                FrameKind::kResult, 0, 0, 6, {1, 2, 3})[0]);
-}
-
-TEST_F(OwnedLayerTest, TheSameDonorGoesOnInTheNextEpoch) {
-  Land(assembly_, OwnedFrames(*job_, 1, 0, 10)[0]);
-  const JobPtr next = EpochAfter(*job_);
-  assembly_.OnEpoch(next);
-  assembly_.Expect(6, values_, state_, PeerId::Worker(1));
-  ExpectDiscarded(assembly_, OwnedFrames(*next, 1, 0, 10)[0]);
-  EXPECT_FALSE(Land(assembly_, OwnedFrames(*next, 1, 1, 11)[0]));
-  EXPECT_TRUE(Land(assembly_, OwnedFrames(*next, 1, 2, 12)[0]));
-  EXPECT_EQ(FloatsOf(values_), IntegerValues(3, 10));
 }
 
 // The donor before may have died with a round that the others did again.

@@ -17,8 +17,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "common/plan/ring_segments.h"
-#include "common/plan/traffic.h"
 #include "tests/testing/machine_harness.h"
+#include "worker/machine/ring_frames.h"
+#include "worker/machine/worker_layer.h"
 #include "worker/machine/worker_machine.h"
 
 namespace nereus {
@@ -26,7 +27,6 @@ namespace {
 
 using testing::Each;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::SizeIs;
 
 JobOptions PlainSgd(OptimizerPlace place) {
@@ -68,7 +68,6 @@ class Ring {
           std::vector<LayerMemory>{
               {parameters_.back(), Buffer(), means_in_place}}));
       gradients_.emplace_back();
-      bytes_.push_back(0);
       WorkerMachine& machine = *machines_.back();
       Outbox out;
       machine.Start(out);
@@ -119,18 +118,12 @@ class Ring {
   const Buffer& mean(int rank) const { return means_[rank]; }
   WorkerMachine& machine(int rank) { return *machines_[rank]; }
   const Syncer& syncer(int rank) { return machines_[rank]->syncer(0); }
-  const Job& job() const { return *job_; }
-  // Bytes that each worker has sent and received.
-  const std::vector<int64_t>& bytes() const { return bytes_; }
 
  private:
   void Post(int from, const Effects& effects) {
     for (const LayerDone& done : effects.done) means_[from] = done.mean;
     for (const auto& sent : effects.sent) {
       ASSERT_TRUE(sent.to.has_value() && sent.to->role == Role::kWorker);
-      const int64_t bytes = kFrameHeaderBytes + sent.frame.payload.bytes();
-      bytes_[from] += bytes;
-      bytes_[sent.to->rank] += bytes;
       links_[{from, sent.to->rank}].push_back(sent.frame);
     }
   }
@@ -140,7 +133,6 @@ class Ring {
   std::vector<std::unique_ptr<WorkerMachine>> machines_;
   std::vector<Buffer> parameters_;
   std::vector<Buffer> gradients_;
-  std::vector<int64_t> bytes_;
   std::vector<Buffer> means_;
   std::map<std::pair<int, int>, std::deque<Frame>> links_;
 };
@@ -164,6 +156,70 @@ TEST(RingSegmentsTest, CoverTheLayerInOrderAndEvenly) {
       EXPECT_EQ(offset, elements);
     }
   }
+}
+
+// Returns a job in which a share of the blocks of 1000 values is held back.
+JobPtr SparseRingJob(int64_t elements, double sparsity) {
+  JobOptions options;
+  options.sparsity.share = sparsity;
+  options.sparsity.block_elements = 1000;
+  return TestJob(2, 2, {VectorLayer("large", elements), VectorLayer("b", 7)},
+                 options, Scheme::kRing);
+}
+
+class RingFramesTest : public testing::TestWithParam<double> {};
+
+INSTANTIATE_TEST_SUITE_P(Sparsity, RingFramesTest, testing::Values(0.0, 0.5),
+                         [](const auto& info) {
+                           return info.param == 0 ? "dense" : "sparse";
+                         });
+
+TEST_P(RingFramesTest, HeadersLeadBackToTheNumbersOfFrames) {
+  for (const int64_t elements : {int64_t{1}, int64_t{40}, int64_t{300'001}}) {
+    const JobPtr job = SparseRingJob(elements, GetParam());
+    const WorkerLayer layer(job, 0, /*rank=*/0,
+                            {Buffer::SizeOnly(4), Buffer()});
+    for (const int hosts : {1, 2, 3, 7}) {
+      const RingFrames frames(layer, hosts);
+      std::vector<bool> covered(elements, false);
+      std::vector<int> seen(frames.count(), 0);
+      for (int segment = 0; segment < hosts; ++segment) {
+        frames.ForSegment(segment, [&](int64_t index) {
+          ++seen[index];
+          EXPECT_EQ(frames.SegmentOf(index), segment);
+        });
+      }
+      for (int64_t index = 0; index < frames.count(); ++index) {
+        EXPECT_EQ(seen[index], 1) << index;
+        const FrameHeader header =
+            frames.Cut(layer.Header(FrameKind::kSum, 0, /*round=*/0), index);
+        const auto found = frames.Find(header);
+        ASSERT_TRUE(found.ok()) << found.status();
+        EXPECT_EQ(*found, index);
+        for (int64_t i = 0; i < frames.LengthOf(index); ++i) {
+          const int64_t at = frames.OffsetOf(index) + i;
+          EXPECT_FALSE(covered[at]);
+          covered[at] = true;
+        }
+      }
+      EXPECT_EQ(covered, std::vector<bool>(elements, true));
+    }
+  }
+}
+
+TEST_P(RingFramesTest, AFrameThatTheRingDoesNotHaveIsRefused) {
+  const JobPtr job = SparseRingJob(300'001, GetParam());
+  const WorkerLayer layer(job, 0, /*rank=*/0, {Buffer::SizeOnly(4), Buffer()});
+  const RingFrames frames(layer, 2);
+  FrameHeader header =
+      frames.Cut(layer.Header(FrameKind::kSum, 0, /*round=*/0), 1);
+  header.chunk = 2;
+  EXPECT_THAT(std::string(frames.Find(header).status().message()),
+              HasSubstr("the ring has 2 segments"));
+  header.chunk = 0;
+  header.part = 1;
+  EXPECT_THAT(std::string(frames.Find(header).status().message()),
+              HasSubstr("the part must be 0"));
 }
 
 TEST(RingExchangeTest, AllWorkersHaveTheMeanInEqualBits) {
@@ -261,25 +317,6 @@ TEST(RingExchangeTest,
   }
 }
 
-TEST(RingExchangeTest, TheBitsDoNotDependOnTheOrderOfArrival) {
-  std::vector<float> first;
-  for (uint64_t seed = 0; seed < 10; ++seed) {
-    Ring ring(RingJob(5, 200001), seed);
-    Random random(seed);
-    std::vector<int> ranks = {0, 1, 2, 3, 4};
-    for (size_t i = 4; i > 0; --i) std::swap(ranks[i], ranks[random.Below(i)]);
-    for (const int rank : ranks) {
-      ring.Push(rank, 0, Noise(200001, rank, 0));
-      if (random.Chance(0.5)) ring.Settle();
-    }
-    ring.Settle();
-    if (first.empty()) first = ring.Gradient(0);
-    for (int rank = 0; rank < 5; ++rank) {
-      ASSERT_EQ(ring.Gradient(rank), first);
-    }
-  }
-}
-
 TEST(RingExchangeTest, AllWorkersComputeTheSameParameters) {
   Ring ring(RingJob(3, 100, OptimizerPlace::kServer), 1);
   for (int64_t round = 0; round < 3; ++round) {
@@ -295,40 +332,6 @@ TEST(RingExchangeTest, AllWorkersComputeTheSameParameters) {
     // The caller's gradient is unchanged.
     EXPECT_THAT(ring.Gradient(rank), Each(3.0f * (rank + 1)));
   }
-}
-
-TEST(RingExchangeTest, EveryWorkerMovesThePredictedBytes) {
-  for (const int64_t elements : kSizes) {
-    for (int workers = 1; workers <= 6; ++workers) {
-      const WireType wire = kWireTypes[(elements + workers) % 3];
-      Ring ring(RingJob(workers, elements, OptimizerPlace::kWorker, wire), 7);
-      for (int rank = 0; rank < workers; ++rank) {
-        ring.Push(rank, 0, IntegerValues(elements, rank));
-      }
-      ring.Settle();
-      const Job& job = ring.job();
-      EXPECT_EQ(ring.bytes(),
-                PredictLinkBytes(job.layers, job.routes, job.placement,
-                                 HostMap::OneEach(workers, job.shards()),
-                                 kFrameHeaderBytes, kFrameElementsMax))
-          << elements << " elements, " << workers << " workers";
-    }
-  }
-}
-
-// The worker before may be a round ahead: it has done the last round already.
-TEST(RingExchangeTest, SumsOfTheNextRoundAreAccepted) {
-  Ring ring(RingJob(2, 64), 1);
-  ring.Push(0, 0, IntegerValues(64, 0));
-  ring.Push(1, 0, IntegerValues(64, 1));
-  ring.Settle();
-  ring.Push(0, 1, IntegerValues(64, 2));
-  ring.Settle();
-  EXPECT_EQ(ring.syncer(0).done_round(), 0);
-  ring.Push(1, 1, IntegerValues(64, 3));
-  ring.Settle();
-  EXPECT_EQ(ring.syncer(0).done_round(), 1);
-  EXPECT_EQ(ring.Gradient(0), ring.Gradient(1));
 }
 
 TEST(RingExchangeTest, MissingNamesTheWorkerThatHasNotContributed) {
@@ -442,30 +445,6 @@ INSTANTIATE_TEST_SUITE_P(
                     },
                     "does not send that round to other workers"}),
     [](const auto& info) { return info.param.name; });
-
-TEST(RingExchangeTest, ARepeatedFrameCountsOnce) {
-  const JobPtr job = RingJob(3, 300);
-  Ring ring(job, 1);
-  ring.Push(1, 0, IntegerValues(300, 1));
-  const std::vector<Frame> frames =
-      FramesOf(*job, PeerId::Worker(0), FrameKind::kSum, 0, 0, 0,
-               IntegerValues(RingSegments(300, 3).Length(0), 0));
-  EXPECT_THAT(DeliverAll(ring.machine(1), PeerId::Worker(0), frames).sent,
-              SizeIs(1));
-  const auto again = Deliver(ring.machine(1), PeerId::Worker(0), frames[0]);
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->landing, Landing::Kind::kDiscard);
-}
-
-TEST(RingExchangeTest, NothingIsSentBeforeTheOwnPush) {
-  const JobPtr job = RingJob(3, 300);
-  Ring ring(job, 1);
-  const std::vector<Frame> frames =
-      FramesOf(*job, PeerId::Worker(0), FrameKind::kSum, 0, 0, 0,
-               IntegerValues(RingSegments(300, 3).Length(0), 0));
-  EXPECT_THAT(DeliverAll(ring.machine(1), PeerId::Worker(0), frames).sent,
-              IsEmpty());
-}
 
 }  // namespace
 }  // namespace nereus
