@@ -75,8 +75,10 @@ TEST(ChunkFramesTest, HeadersLeadBackToTheNumbersOfFrames) {
     JobOptions options;
     options.sparsity.share = sparsity;
     options.sparsity.block_elements = 1000;
-    const JobPtr job =
-        TestJob(2, 2, {VectorLayer("large", kChunkElementsMax + 3)}, options);
+    const JobPtr job = TestJob(
+        2, 2,
+        {VectorLayer("large", kChunkElementsMax + 3), VectorLayer("b", 7)},
+        options, Scheme::kRing);
     const ChunkFrames frames(*job, 0);
     int64_t next = 0;
     for (const Chunk& chunk : job->placement.layer_chunks(0)) {
