@@ -3,69 +3,22 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdint>
 #include <memory>
-#include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
-#include "common/base/status.h"
+#include "tests/worker/client_stub.h"
 
 namespace nereus {
 namespace {
 
-// Client without a job. Counts how often it is destroyed.
-class FakeClient final : public Client {
+// Client that counts how often it is destroyed.
+class FakeClient final : public ClientStub {
  public:
   explicit FakeClient(std::atomic<int>* destroyed) : destroyed_(*destroyed) {}
   ~FakeClient() override { ++destroyed_; }
 
-  absl::Status AwaitJoined(absl::Duration, Stream) override { return Done(); }
-  const JobTraits& traits() const override { return traits_; }
-  absl::StatusOr<StepInfo> BeginStep(absl::Duration, Stream) override {
-    return StepInfo();
-  }
-  absl::Status Push(int, int64_t, absl::Span<float>, Stream) override {
-    return Done();
-  }
-  absl::Status PushFactors(int, int64_t, const Factors&, absl::Span<float>,
-                           Stream) override {
-    return Done();
-  }
-  absl::Status SetFactorRows(absl::Span<const int64_t>) override {
-    return Done();
-  }
-  absl::StatusOr<int64_t> factor_rows(int) const override { return 0; }
-  absl::Status Wait(int, int64_t, absl::Duration, Stream) override {
-    return Done();
-  }
-  absl::Status WaitForward(int, absl::Duration, Stream) override {
-    return Done();
-  }
-  absl::Status WaitAll(int64_t, absl::Duration, Stream) override {
-    return Done();
-  }
-  absl::StatusOr<absl::Span<const float>> Mean(int) const override {
-    return absl::Span<const float>();
-  }
-  bool Skipped(int64_t) const override { return false; }
-  absl::Status Checkpoint() override { return Done(); }
-  absl::StatusOr<std::vector<std::string>> Gather(
-      absl::string_view, absl::Duration) const override {
-    return std::vector<std::string>();
-  }
-  ClientReport Report() const override { return {}; }
-  absl::Status Abort(absl::string_view) override { return Done(); }
-
  private:
-  static absl::Status Done() { return absl::OkStatus(); }
-  absl::Status LeaveJob(bool, absl::Duration, Stream) override {
-    return Done();
-  }
-
   std::atomic<int>& destroyed_;
-  const JobTraits traits_;
 };
 
 // Found by the thread sanitizer: the threads seldom meet.

@@ -16,10 +16,8 @@
 #include "common/base/crc32c.h"
 #include "common/compute/factor_gradient.h"
 #include "common/compute/gemm.h"
+#include "tests/worker/layer_checks.h"
 #include "worker/trainer/layers.h"
-#include "worker/trainer/network.h"
-#include "worker/trainer/standalone_client.h"
-#include "worker/trainer/trainer.h"
 
 namespace nereus {
 
@@ -323,27 +321,6 @@ TEST(SyntheticTest, ClassesAreEquallyLikely) {
   for (int count : counts) EXPECT_NEAR(count, 100, 6 * 9.5);
 }
 
-// Returns the accuracy of a network that was trained for `epochs` epochs.
-double TrainedAccuracy(const std::string& model, const DataSplit& data,
-                       int64_t epochs) {
-  absl::StatusOr<std::unique_ptr<Network>> network =
-      Network::Create(model, data.train.image, data.classes(), /*batch=*/32);
-  EXPECT_TRUE(network.ok()) << network.status();
-  (*network)->Initialize(1);
-  OptimizerState state;
-  OptimizerOptions optimizer;
-  optimizer.learning_rate = 0.01f;
-  absl::StatusOr<std::unique_ptr<Client>> client =
-      StandaloneClient::Create(optimizer, *BindLayers(network->get(), &state));
-  EXPECT_TRUE(client.ok()) << client.status();
-  TrainerOptions options;
-  options.epochs = epochs;
-  const absl::StatusOr<TrainResult> result =
-      Train(options, data, network->get(), &state, client->get());
-  EXPECT_TRUE(result.ok()) << result.status();
-  return Accuracy(data.test, data.normalisation, network->get());
-}
-
 // Returns the accuracy of one fully connected layer, by gradient descent.
 double LinearAccuracy(const DataSplit& data, int64_t epochs) {
   const int64_t kBatch = 32;
@@ -392,7 +369,10 @@ TEST(SyntheticTest, ConvolutionsLearnTheDigitsBetterThanALinearClassifier) {
   EXPECT_GT(linear, 0.5);
   EXPECT_LT(linear, 0.9);
   // The network makes less than half of the linear classifier's errors.
-  const double cnn = TrainedAccuracy("cnn", *data, /*epochs=*/3);
+  OptimizerOptions optimizer;
+  optimizer.learning_rate = 0.01f;
+  const double cnn = TrainedAccuracy("cnn", *data, optimizer, /*batch=*/32,
+                                     /*epochs=*/3);
   EXPECT_GT(cnn, 1.0 - (1.0 - linear) / 2);
 }
 

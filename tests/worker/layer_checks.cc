@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <memory>
 #include <utility>
 
 #include "common/compute/factor_gradient.h"
+#include "worker/trainer/network.h"
+#include "worker/trainer/standalone_client.h"
+#include "worker/trainer/trainer.h"
 
 namespace nereus {
 namespace {
@@ -98,6 +101,25 @@ void ExpectExactGradients(int64_t images, const std::vector<float>& input,
   }
   ExpectDifferences("input", input_gradient, &x, probe);
   ExpectDifferences("parameter", gradient, &parameters, probe);
+}
+
+double TrainedAccuracy(const std::string& model, const DataSplit& data,
+                       const OptimizerOptions& optimizer, int64_t batch,
+                       int64_t epochs) {
+  absl::StatusOr<std::unique_ptr<Network>> network =
+      Network::Create(model, data.train.image, data.classes(), batch);
+  EXPECT_TRUE(network.ok()) << network.status();
+  (*network)->Initialize(1);
+  OptimizerState state;
+  absl::StatusOr<std::unique_ptr<Client>> client =
+      StandaloneClient::Create(optimizer, *BindLayers(network->get(), &state));
+  EXPECT_TRUE(client.ok()) << client.status();
+  TrainerOptions options;
+  options.epochs = epochs;
+  const absl::StatusOr<TrainResult> result =
+      Train(options, data, network->get(), &state, client->get());
+  EXPECT_TRUE(result.ok()) << result.status();
+  return Accuracy(data.test, data.normalisation, network->get());
 }
 
 }  // namespace nereus

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/base/random.h"
+#include "common/compute/optimizer.h"
+#include "worker/trainer/dataset.h"
 #include "worker/trainer/layer.h"
 
 namespace nereus {
@@ -28,5 +31,11 @@ std::vector<float> ShuffledIntegers(int64_t count, float factor,
 // FactorGradient. `input` holds small integers.
 void ExpectExactGradients(int64_t images, const std::vector<float>& input,
                           Random* random, Layer* layer);
+
+// Returns the accuracy, on the images to test with, of a network that one
+// worker has trained.
+double TrainedAccuracy(const std::string& model, const DataSplit& data,
+                       const OptimizerOptions& optimizer, int64_t batch,
+                       int64_t epochs);
 
 }  // namespace nereus

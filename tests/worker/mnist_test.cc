@@ -4,13 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <memory>
 
 #include "common/compute/gemm.h"
+#include "tests/worker/layer_checks.h"
 #include "worker/trainer/idx_file.h"
-#include "worker/trainer/network.h"
-#include "worker/trainer/standalone_client.h"
-#include "worker/trainer/trainer.h"
 
 namespace nereus {
 namespace {
@@ -29,25 +26,12 @@ class MnistTest : public testing::Test {
     data_ = *std::move(data);
   }
 
-  double TrainedAccuracy(const char* model, float learning_rate,
-                         int64_t epochs) {
-    absl::StatusOr<std::unique_ptr<Network>> network = Network::Create(
-        model, data_.train.image, data_.classes(), /*batch=*/128);
-    EXPECT_TRUE(network.ok()) << network.status();
-    (*network)->Initialize(1);
-    OptimizerState state;
+  double AccuracyOf(const char* model) {
     OptimizerOptions optimizer;
-    optimizer.learning_rate = learning_rate;
+    optimizer.learning_rate = 0.02f;
     optimizer.weight_decay = 0.0005f;
-    absl::StatusOr<std::unique_ptr<Client>> client = StandaloneClient::Create(
-        optimizer, *BindLayers(network->get(), &state));
-    EXPECT_TRUE(client.ok()) << client.status();
-    TrainerOptions options;
-    options.epochs = epochs;
-    const absl::StatusOr<TrainResult> result =
-        Train(options, data_, network->get(), &state, client->get());
-    EXPECT_TRUE(result.ok()) << result.status();
-    return Accuracy(data_.test, data_.normalisation, network->get());
+    return TrainedAccuracy(model, data_, optimizer, /*batch=*/128,
+                           /*epochs=*/8);
   }
 
   DataSplit data_;
@@ -60,13 +44,9 @@ TEST_F(MnistTest, HasTheKnownShape) {
   EXPECT_NEAR(data_.normalisation.deviation, 0.3081, 0.002);
 }
 
-TEST_F(MnistTest, CnnLearnsHandwriting) {
-  EXPECT_GE(TrainedAccuracy("cnn", 0.02f, /*epochs=*/8), 0.982);
-}
+TEST_F(MnistTest, CnnLearnsHandwriting) { EXPECT_GE(AccuracyOf("cnn"), 0.982); }
 
-TEST_F(MnistTest, MlpLearnsHandwriting) {
-  EXPECT_GE(TrainedAccuracy("mlp", 0.02f, /*epochs=*/8), 0.95);
-}
+TEST_F(MnistTest, MlpLearnsHandwriting) { EXPECT_GE(AccuracyOf("mlp"), 0.95); }
 
 }  // namespace
 }  // namespace nereus

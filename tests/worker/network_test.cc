@@ -308,44 +308,6 @@ TEST_P(NetworkModelsTest, BackwardStopsAtTheFirstError) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST_P(NetworkModelsTest, HalvesOfABatchAverageToTheWhole) {
-  const auto whole = MakeNetwork(GetParam(), {16, 16, 1}, 6);
-  const auto half = MakeNetwork(GetParam(), {16, 16, 1}, 3);
-  whole->Initialize(5);
-  half->Initialize(5);
-  const Batch batch(*whole, 5);
-  const float loss = whole->Forward(batch.images, batch.labels);
-  ASSERT_TRUE(whole->Backward(Ignore).ok());
-  const auto expected = Gradients(whole.get());
-
-  const absl::Span<const float> images = batch.images;
-  const absl::Span<const int32_t> labels = batch.labels;
-  std::vector<std::vector<float>> halves[2];
-  double losses = 0.0;
-  for (int i = 0; i < 2; ++i) {
-    losses += half->Forward(images.subspan(i * 3 * 256, 3 * 256),
-                            labels.subspan(i * 3, 3));
-    ASSERT_TRUE(half->Backward(Ignore).ok());
-    halves[i] = Gradients(half.get());
-  }
-  // A value passes a dot product of at most 864 terms (the positions of conv1
-  // in six images) in each of eight layers, forward and back. That is fewer
-  // than 8192 roundings, of terms no larger than the largest gradient of the
-  // layer.
-  const double kRelative = 8192 * 0x1p-24;
-  EXPECT_NEAR(losses / 2.0, loss, kRelative * loss);
-  for (size_t layer = 0; layer < expected.size(); ++layer) {
-    double largest = 0.0;
-    for (float g : expected[layer])
-      largest = std::max<double>(largest, std::abs(g));
-    for (size_t i = 0; i < expected[layer].size(); ++i) {
-      ASSERT_NEAR((halves[0][layer][i] + halves[1][layer][i]) / 2.0,
-                  expected[layer][i], kRelative * largest)
-          << whole->specs()[layer].name << " element " << i;
-    }
-  }
-}
-
 TEST_P(NetworkModelsTest, PredictTakesAnyCountUpToTheBatch) {
   const auto network = MakeNetwork(GetParam(), {16, 16, 1}, 5);
   network->Initialize(2);
@@ -358,17 +320,6 @@ TEST_P(NetworkModelsTest, PredictTakesAnyCountUpToTheBatch) {
                      absl::MakeSpan(&one, 1));
     EXPECT_EQ(one, all[i]) << i;
   }
-}
-
-TEST(NetworkTest, PredictGivesTheLargestOutput) {
-  const auto network = MakeNetwork("mlp", {1, 1, 1}, 1);
-  // All weights are 0, so the biases of the last layer are the outputs.
-  network->parameters(2)[10 * 128 + 6] = 1.0f;
-  const float image = 0.0f;
-  int32_t predicted = -1;
-  network->Predict(absl::MakeConstSpan(&image, 1),
-                   absl::MakeSpan(&predicted, 1));
-  EXPECT_EQ(predicted, 6);
 }
 
 }  // namespace

@@ -104,17 +104,12 @@ TEST(ReportTest, MeasurementsAreReported) {
       "memory_bytes_per_second": null})"));
   EXPECT_EQ(done["layers"][0]["forward_seconds"], 0.001);
   EXPECT_EQ(done["layers"][0]["backward_seconds"], 0.002);
-}
-
-TEST(ReportTest, WorkerThatMeasuresMemoryReportsNoLink) {
-  ClientReport costs = Costs();
-  costs.measured = {{{absl::Milliseconds(1), absl::Milliseconds(2)}},
-                    absl::Milliseconds(20),
-                    std::nullopt,
-                    5e9};
-  const json done = json::parse(FormatWorkerEvent(ResultOf(costs)));
-  EXPECT_EQ(done["measured"]["link"], nullptr);
-  EXPECT_EQ(done["measured"]["memory_bytes_per_second"], 5e9);
+  // A worker that measures the memory of its host measures no link.
+  costs.measured->link.reset();
+  costs.measured->memory_rate = 5e9;
+  const json memory = json::parse(FormatWorkerEvent(ResultOf(costs)));
+  EXPECT_EQ(memory["measured"]["link"], nullptr);
+  EXPECT_EQ(memory["measured"]["memory_bytes_per_second"], 5e9);
 }
 
 TEST(ReportTest, DoneHasEveryField) {

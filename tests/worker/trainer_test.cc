@@ -17,6 +17,7 @@
 #include "common/base/status.h"
 #include "common/compute/factor_gradient.h"
 #include "common/compute/gemm.h"
+#include "tests/worker/client_stub.h"
 #include "worker/trainer/dataset.h"
 #include "worker/trainer/standalone_client.h"
 
@@ -29,7 +30,7 @@ using testing::HasSubstr;
 
 // Client of a job in which all workers push equal gradients, so the mean is
 // this worker's own gradient. The caller updates the parameters.
-class RecordingClient : public Client {
+class RecordingClient : public ClientStub {
  public:
   RecordingClient(int rank, int workers, std::vector<LayerBinding> layers,
                   const OptimizerOptions& optimizer = {})
@@ -39,10 +40,6 @@ class RecordingClient : public Client {
     job.updates_parameters = true;
   }
 
-  const JobTraits& traits() const override { return job; }
-  absl::Status AwaitJoined(absl::Duration /*timeout*/, Stream) override {
-    return absl::OkStatus();
-  }
   absl::StatusOr<StepInfo> BeginStep(absl::Duration /*timeout*/,
                                      Stream) override {
     begun_at.push_back(calls.size());
@@ -53,20 +50,10 @@ class RecordingClient : public Client {
     info.contributions_before = info.step * workers_;
     return info;
   }
-  bool Skipped(int64_t /*step*/) const override { return job.may_skip; }
-  absl::Status Checkpoint() override {
-    return UnimplementedError("the trainer asks for no checkpoint");
-  }
-  absl::StatusOr<std::vector<std::string>> Gather(
-      absl::string_view /*value*/, absl::Duration /*timeout*/) const override {
-    return UnimplementedError("the trainer gathers nothing");
-  }
-  ClientReport Report() const override { return {}; }
   absl::Status Abort(absl::string_view reason) override {
     calls.push_back("abort");
     return FailedPreconditionError(reason);
   }
-
   absl::Status Push(int layer, int64_t step, absl::Span<float> gradient,
                     Stream) override {
     calls.push_back("push " + Describe(layer, step));
@@ -75,7 +62,6 @@ class RecordingClient : public Client {
     means_[layer] = gradient;
     return push_status;
   }
-
   absl::Status PushFactors(int layer, int64_t step, const Factors& factors,
                            absl::Span<float> gradient, Stream) override {
     calls.push_back("factors " + Describe(layer, step));
@@ -88,27 +74,9 @@ class RecordingClient : public Client {
     means_[layer] = gradient;
     return push_status;
   }
-
-  absl::Status SetFactorRows(absl::Span<const int64_t> /*rows*/) override {
-    return UnimplementedError("the trainer knows its rows when it joins");
-  }
-  absl::StatusOr<int64_t> factor_rows(int /*layer*/) const override {
-    return 0;
-  }
-
   absl::StatusOr<absl::Span<const float>> Mean(int layer) const override {
     return means_.at(layer);
   }
-
-  absl::Status Wait(int /*layer*/, int64_t /*step*/, absl::Duration /*timeout*/,
-                    Stream) override {
-    return UnimplementedError("the trainer waits before forward");
-  }
-  absl::Status WaitAll(int64_t /*step*/, absl::Duration /*timeout*/,
-                       Stream) override {
-    return UnimplementedError("the trainer waits layer by layer");
-  }
-
   absl::Status WaitForward(int layer, absl::Duration /*timeout*/,
                            Stream) override {
     calls.push_back("wait " + Describe(layer, pushed_step_));
@@ -119,13 +87,8 @@ class RecordingClient : public Client {
   std::vector<size_t> begun_at;  // Number of calls before each step.
   absl::Status push_status;
   absl::Status wait_status;
-  JobTraits job;
 
  private:
-  absl::Status LeaveJob(bool /*early*/, absl::Duration /*timeout*/,
-                        Stream) override {
-    return absl::OkStatus();
-  }
   std::string Describe(int layer, int64_t step) const {
     return layers_[layer].spec.name + " " + std::to_string(step);
   }
@@ -202,18 +165,6 @@ TEST_F(TrainerTest, DecoupledJobWaitsInTheNextForward) {
     checksums.push_back(ParameterChecksum(*network));
   }
   EXPECT_EQ(checksums[0], checksums[1]);
-}
-
-TEST_F(TrainerTest, StepsAreNumberedOverAllEpochs) {
-  const auto network = MakeNetwork("mlp", 40);
-  RecordingClient client(0, 1, *BindLayers(network.get(), &state_));
-  options_.epochs = 3;
-  const absl::StatusOr<TrainResult> result =
-      Train(options_, data_, network.get(), &state_, &client);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(client.calls.back(), "wait fc3 5");
-  EXPECT_EQ(result->steps, 6);
-  EXPECT_EQ(result->images, 240);
 }
 
 TEST_F(TrainerTest, WorkerTrainsOnItsShareOnly) {
