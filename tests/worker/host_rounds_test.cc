@@ -379,15 +379,6 @@ TEST_F(LocalFrameTest, OnlyTheCarrierTakesPartsOfItsMates) {
                 "rounds 0 and 1 are open");
 }
 
-TEST_F(LocalFrameTest, APartCountsOnce) {
-  WorkerMachine& machine = cluster_.worker(carrier()).machine();
-  const Frame part = FrameOf(mate(), FrameKind::kLocal, 0);
-  DeliverAll(machine, PeerId::Worker(mate()), {part});
-  const auto again = Deliver(machine, PeerId::Worker(mate()), part);
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->landing, Landing::Kind::kDiscard);
-}
-
 TEST_F(LocalFrameTest, OnlyTheCarrierHandsOn) {
   cluster_.Push(mate(), 0);
   ExpectRefused(mate(), FrameOf(2, FrameKind::kOutcome, 0),
