@@ -5,11 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <iterator>
-#include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +14,7 @@
 #include "common/base/random.h"
 #include "common/plan/ring_segments.h"
 #include "tests/testing/machine_harness.h"
+#include "tests/worker/worker_cluster.h"
 #include "worker/machine/ring_frames.h"
 #include "worker/machine/worker_layer.h"
 #include "worker/machine/worker_machine.h"
@@ -53,89 +50,6 @@ std::vector<float> Noise(int64_t count, int rank, int64_t round) {
   }
   return values;
 }
-
-// Workers on a ring. Each connection keeps its order; a seed draws which
-// connection delivers next.
-class Ring {
- public:
-  Ring(JobPtr job, uint64_t seed, bool means_in_place = true)
-      : job_(std::move(job)), random_(seed), means_(job_->workers.size()) {
-    for (const EpochWorker& each : job_->workers) {
-      const int64_t elements = job_->layers[0].parameters;
-      parameters_.push_back(Buffer::AllocateZeroed(elements * 4));
-      machines_.push_back(std::make_unique<WorkerMachine>(
-          job_, each.rank,
-          std::vector<LayerMemory>{
-              {parameters_.back(), Buffer(), means_in_place}}));
-      gradients_.emplace_back();
-      WorkerMachine& machine = *machines_.back();
-      Outbox out;
-      machine.Start(out);
-      Carry(out);
-      for (const Chunk& chunk : job_->placement.layer_chunks(0)) {
-        const std::vector<float> values = IntegerValues(elements, 3);
-        DeliverAll(machine, PeerId::Shard(0),
-                   FramesOf(*job_, PeerId::Shard(0), FrameKind::kResult, 0,
-                            chunk.index, kInitialRound,
-                            {values.begin() + chunk.offset,
-                             values.begin() + chunk.offset + chunk.length}));
-      }
-    }
-  }
-
-  void Push(int rank, int64_t round, const std::vector<float>& gradient) {
-    gradients_[rank] = FloatBuffer(gradient);
-    Outbox out;
-    const absl::Status status =
-        machines_[rank]->OnPush(0, round, gradients_[rank], out);
-    ASSERT_TRUE(status.ok()) << status;
-    Post(rank, Carry(out));
-  }
-
-  // Delivers frames until none is under way.
-  void Settle() {
-    while (!links_.empty()) {
-      auto link = links_.begin();
-      std::advance(link, random_.Below(links_.size()));
-      const auto [from, to] = link->first;
-      const Frame frame = link->second.front();
-      link->second.pop_front();
-      if (link->second.empty()) links_.erase(link);
-      const auto delivery =
-          Deliver(*machines_[to], PeerId::Worker(from), frame);
-      ASSERT_TRUE(delivery.ok()) << delivery.status();
-      Post(to, delivery->effects);
-    }
-  }
-
-  std::vector<float> Gradient(int rank) const {
-    return FloatsOf(gradients_[rank]);
-  }
-  std::vector<float> Parameters(int rank) const {
-    return FloatsOf(parameters_[rank]);
-  }
-  // Mean of the last round (LayerDone::mean).
-  const Buffer& mean(int rank) const { return means_[rank]; }
-  WorkerMachine& machine(int rank) { return *machines_[rank]; }
-  const Syncer& syncer(int rank) { return machines_[rank]->syncer(0); }
-
- private:
-  void Post(int from, const Effects& effects) {
-    for (const LayerDone& done : effects.done) means_[from] = done.mean;
-    for (const auto& sent : effects.sent) {
-      ASSERT_TRUE(sent.to.has_value() && sent.to->role == Role::kWorker);
-      links_[{from, sent.to->rank}].push_back(sent.frame);
-    }
-  }
-
-  const JobPtr job_;
-  Random random_;
-  std::vector<std::unique_ptr<WorkerMachine>> machines_;
-  std::vector<Buffer> parameters_;
-  std::vector<Buffer> gradients_;
-  std::vector<Buffer> means_;
-  std::map<std::pair<int, int>, std::deque<Frame>> links_;
-};
 
 // Sizes: not divisible, smaller than the ring, of several frames.
 constexpr int64_t kSizes[] = {1, 2, 15, 16, 17, 33, 1000, 65536, 200001};
@@ -226,7 +140,8 @@ TEST(RingExchangeTest, AllWorkersHaveTheMeanInEqualBits) {
   for (const int64_t elements : kSizes) {
     for (int workers = 1; workers <= 6; ++workers) {
       SCOPED_TRACE(absl::StrCat(elements, " elements, ", workers, " workers"));
-      Ring ring(RingJob(workers, elements), /*seed=*/elements + workers);
+      WorkerCluster ring(RingJob(workers, elements),
+                         /*seed=*/elements + workers);
       for (int64_t round = 0; round < 4; ++round) {
         const bool exact = round % 2 == 0;
         std::vector<float> sum(elements, 0.0f);
@@ -234,17 +149,18 @@ TEST(RingExchangeTest, AllWorkersHaveTheMeanInEqualBits) {
           const auto gradient = exact ? IntegerValues(elements, rank + round)
                                       : Noise(elements, rank, round);
           for (int64_t i = 0; i < elements; ++i) sum[i] += gradient[i];
-          ring.Push(rank, round, gradient);
+          ring.Push(rank, round, FloatBuffer(gradient));
         }
         ring.Settle();
         for (int rank = 0; rank < workers; ++rank) {
-          EXPECT_EQ(ring.syncer(rank).done_round(), round);
-          EXPECT_EQ(ring.syncer(rank).contributors(), workers);
-          ASSERT_EQ(ring.Gradient(rank), ring.Gradient(0)) << rank;
+          EXPECT_EQ(ring.worker(rank).syncer().done_round(), round);
+          EXPECT_EQ(ring.worker(rank).syncer().contributors(), workers);
+          ASSERT_EQ(FloatsOf(ring.gradient(rank)), FloatsOf(ring.gradient(0)))
+              << rank;
         }
         if (!exact) continue;
         for (float& value : sum) value *= 1.0f / static_cast<float>(workers);
-        ASSERT_EQ(ring.Gradient(0), sum);
+        ASSERT_EQ(FloatsOf(ring.gradient(0)), sum);
       }
     }
   }
@@ -254,23 +170,25 @@ TEST(RingExchangeTest, MeansOutOfPlaceStayUntilTheNextPush) {
   for (const int64_t elements : kSizes) {
     for (int workers = 1; workers <= 4; ++workers) {
       SCOPED_TRACE(absl::StrCat(elements, " elements, ", workers, " workers"));
-      Ring copying(RingJob(workers, elements), /*seed=*/elements);
-      Ring ring(RingJob(workers, elements), /*seed=*/elements, false);
+      WorkerCluster copying(RingJob(workers, elements), /*seed=*/elements);
+      WorkerCluster ring(RingJob(workers, elements), /*seed=*/elements, false);
       for (int64_t round = 0; round < 4; ++round) {
         for (int rank = 0; rank < workers; ++rank) {
           const auto before = ring.mean(rank);
           const auto values = FloatsOf(before);
-          copying.Push(rank, round, Noise(elements, rank, round));
+          copying.Push(rank, round, FloatBuffer(Noise(elements, rank, round)));
           // Fast workers are a round ahead.
           EXPECT_EQ(FloatsOf(before), values);
-          ring.Push(rank, round, Noise(elements, rank, round));
+          ring.Push(rank, round, FloatBuffer(Noise(elements, rank, round)));
         }
         copying.Settle();
         ring.Settle();
         for (int rank = 0; rank < workers; ++rank) {
           EXPECT_EQ(copying.mean(rank).bytes(), 0);
-          ASSERT_EQ(FloatsOf(ring.mean(rank)), copying.Gradient(rank));
-          EXPECT_EQ(ring.Gradient(rank), Noise(elements, rank, round));
+          ASSERT_EQ(FloatsOf(ring.mean(rank)),
+                    FloatsOf(copying.gradient(rank)));
+          EXPECT_EQ(FloatsOf(ring.gradient(rank)),
+                    Noise(elements, rank, round));
         }
       }
     }
@@ -288,8 +206,9 @@ TEST(RingExchangeTest,
       for (int workers = 1; workers <= 4; ++workers) {
         SCOPED_TRACE(
             absl::StrCat(elements, " elements, ", workers, " workers"));
-        Ring ring(RingJob(workers, elements, OptimizerPlace::kWorker, wire),
-                  elements + workers);
+        WorkerCluster ring(
+            RingJob(workers, elements, OptimizerPlace::kWorker, wire),
+            elements + workers);
         std::vector<double> sum(elements, 0.0);
         std::vector<double> magnitude(elements, 0.0);
         for (int rank = 0; rank < workers; ++rank) {
@@ -298,13 +217,14 @@ TEST(RingExchangeTest,
             sum[i] += gradient[i];
             magnitude[i] += std::fabs(gradient[i]);
           }
-          ring.Push(rank, 0, gradient);
+          ring.Push(rank, 0, FloatBuffer(gradient));
         }
         ring.Settle();
         for (int rank = 0; rank < workers; ++rank) {
-          ASSERT_EQ(ring.Gradient(rank), ring.Gradient(0)) << rank;
+          ASSERT_EQ(FloatsOf(ring.gradient(rank)), FloatsOf(ring.gradient(0)))
+              << rank;
         }
-        const std::vector<float> mean = ring.Gradient(0);
+        const std::vector<float> mean = FloatsOf(ring.gradient(0));
         for (int64_t i = 0; i < elements; ++i) {
           // The smallest numbers of fp16 add 2^-39 of the largest value,
           // below 1.
@@ -318,33 +238,36 @@ TEST(RingExchangeTest,
 }
 
 TEST(RingExchangeTest, AllWorkersComputeTheSameParameters) {
-  Ring ring(RingJob(3, 100, OptimizerPlace::kServer), 1);
+  WorkerCluster ring(RingJob(3, 100, OptimizerPlace::kServer), 1);
   for (int64_t round = 0; round < 3; ++round) {
     for (const int rank : {2, 0, 1}) {
-      ring.Push(rank, round, std::vector<float>(100, 3.0f * (rank + 1)));
+      ring.Push(rank, round,
+                FloatBuffer(std::vector<float>(100, 3.0f * (rank + 1))));
     }
     ring.Settle();
   }
-  std::vector<float> expected = IntegerValues(100, 3);
+  std::vector<float> expected = IntegerValues(100, 1000);
   for (float& value : expected) value -= 3 * 6.0f;
   for (int rank = 0; rank < 3; ++rank) {
-    EXPECT_EQ(ring.Parameters(rank), expected);
+    EXPECT_EQ(FloatsOf(ring.worker(rank).parameters()), expected);
     // The caller's gradient is unchanged.
-    EXPECT_THAT(ring.Gradient(rank), Each(3.0f * (rank + 1)));
+    EXPECT_THAT(FloatsOf(ring.gradient(rank)), Each(3.0f * (rank + 1)));
   }
 }
 
 TEST(RingExchangeTest, MissingNamesTheWorkerThatHasNotContributed) {
   constexpr int64_t kElements = 200001;
   for (int missing = 0; missing < 5; ++missing) {
-    Ring ring(RingJob(5, kElements), missing);
+    WorkerCluster ring(RingJob(5, kElements), missing);
     for (int rank = 0; rank < 5; ++rank) {
-      if (rank != missing) ring.Push(rank, 0, IntegerValues(kElements, rank));
+      if (rank == missing) continue;
+      ring.Push(rank, 0, FloatBuffer(IntegerValues(kElements, rank)));
     }
     ring.Settle();
     for (int rank = 0; rank < 5; ++rank) {
       if (rank == missing) continue;
-      EXPECT_EQ(ring.syncer(rank).Missing(), absl::StrCat("worker ", missing));
+      EXPECT_EQ(ring.worker(rank).syncer().Missing(),
+                absl::StrCat("worker ", missing));
     }
   }
 }
@@ -383,9 +306,9 @@ class RingRefusalTest : public testing::TestWithParam<RefusalCase> {};
 
 TEST_P(RingRefusalTest, IsRefusedWithTheReason) {
   const JobPtr job = RingJob(3, 300);
-  Ring ring(job, 1);
-  ring.Push(1, 0, IntegerValues(300, 1));
-  WorkerMachine& machine = ring.machine(1);
+  WorkerCluster ring(job, 1);
+  ring.Push(1, 0, FloatBuffer(IntegerValues(300, 1)));
+  WorkerMachine& machine = ring.worker(1).machine();
   const int64_t length = RingSegments(300, 3).Length(0);
   FrameHeader header = FramesOf(*job, PeerId::Worker(0), FrameKind::kSum, 0,
                                 /*chunk=*/0, 0, IntegerValues(length, 0))

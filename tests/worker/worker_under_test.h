@@ -15,13 +15,15 @@ namespace nereus {
 class WorkerUnderTest {
  public:
   // `state_arrays`: number of arrays of the caller's optimizer.
-  WorkerUnderTest(JobPtr job, int rank, int state_arrays = 0)
+  // `means_in_place`: that of LayerMemory.
+  WorkerUnderTest(JobPtr job, int rank, int state_arrays = 0,
+                  bool means_in_place = true)
       : rank_(rank),
         job_(std::move(job)),
         elements_(job_->layers[0].parameters),
         parameters_(FloatBuffer(IntegerValues(elements_, 1000 + rank))),
         state_(Buffer::AllocateZeroed(state_arrays * elements_ * 4)),
-        machine_(job_, rank, {{parameters_, state_}}) {}
+        machine_(job_, rank, {{parameters_, state_, means_in_place}}) {}
 
   Effects Start() {
     Outbox out;
