@@ -1,5 +1,5 @@
-// Rounds of workers that share hosts, by each scheme: real machines of workers
-// and of a shard, and a network that delivers their frames in a drawn order.
+// Rounds of workers that share hosts and exchange through a shard: rounds that
+// an epoch interrupts, and the frames that mates refuse.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/plan/cost_model.h"
+#include "absl/strings/str_join.h"
 #include "server/shard/shard.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/testing/test_seed.h"
@@ -20,29 +20,21 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int64_t kM = 300;
-constexpr int64_t kN = 301;
-constexpr int64_t kElements = kM * kN + kM;  // Two frames.
+constexpr int64_t kElements = kFrameElementsMax + 25'064;  // Two frames.
 
 // How a job and its hosts look.
 struct Case {
-  Scheme scheme = Scheme::kServer;
   std::vector<int32_t> hosts;  // Host of each worker.
   OptimizerPlace place = OptimizerPlace::kServer;
   Overlap overlap = Overlap::kWaitFree;
   bool deterministic = false;
-  // Rows of a worker's factors. By default four workers have too few rows to
-  // share a product.
-  int64_t rows = 2;
 };
 
 std::string NameOf(const Case& c) {
-  std::string name = absl::StrCat(SchemeName(c.scheme), "_hosts");
-  for (const int32_t host : c.hosts) absl::StrAppend(&name, host);
-  absl::StrAppend(&name, "_", OptimizerPlaceName(c.place));
+  std::string name = absl::StrCat("hosts", absl::StrJoin(c.hosts, ""), "_",
+                                  OptimizerPlaceName(c.place));
   if (c.overlap == Overlap::kDecoupled) absl::StrAppend(&name, "_dear");
   if (c.deterministic) absl::StrAppend(&name, "_deterministic");
-  if (c.rows >= kSharedProductRowsMin / 4) absl::StrAppend(&name, "_shared");
   return name;
 }
 
@@ -54,8 +46,7 @@ JobPtr JobOf(const Case& c) {
   options.overlap = c.overlap;
   options.deterministic = c.deterministic;
   const auto workers = static_cast<int>(c.hosts.size());
-  Job job = *TestJob(workers, 1, {FactorLayer("fc", kM, kN, true, c.rows)},
-                     options, c.scheme);
+  Job job = *TestJob(workers, 1, {VectorLayer("large", kElements)}, options);
   for (int i = 0; i < workers; ++i) job.workers[i].host = c.hosts[i];
   return *MakeJob(std::move(job), /*shards=*/1);
 }
@@ -74,14 +65,7 @@ class HostCluster : public WorkerCluster {
   HostCluster(const Case& c, uint64_t seed) : WorkerCluster(JobOf(c), seed) {}
 
   void PushRound(int rank, int64_t round) {
-    if (job().routes[0].scheme != Scheme::kFactor) {
-      return Push(rank, round, FloatBuffer(Small(kElements, rank)));
-    }
-    const int64_t rows = job().layers[0].rows;
-    PushFactors(rank, round,
-                {FloatBuffer(Small(rows * kM, rank)),
-                 FloatBuffer(Small(rows * kN, rank + 50)),
-                 Buffer::AllocateZeroed(kElements * 4)});
+    Push(rank, round, FloatBuffer(Small(kElements, rank)));
   }
   // The outcome of a round: the parameters, or the mean gradient.
   std::vector<float> Outcome(int rank) {
@@ -90,126 +74,26 @@ class HostCluster : public WorkerCluster {
   }
 };
 
-class HostRoundsTest : public testing::TestWithParam<Case> {};
-
-std::vector<Case> CasesOf(const std::vector<Scheme>& schemes) {
+std::vector<Case> AllCases() {
   std::vector<Case> cases;
-  for (const Scheme scheme : schemes) {
-    for (const std::vector<int32_t>& hosts : {std::vector<int32_t>{0, 0, 1, 1},
-                                              {0, 1, 0, 1},
-                                              {0, 0, 0, 0},
-                                              {0, 1, 1, 1},
-                                              {0, 1, 2, 2}}) {
-      for (const OptimizerPlace place :
-           {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
-        cases.push_back({scheme, hosts, place});
-      }
-      cases.push_back(
-          {scheme, hosts, OptimizerPlace::kServer, Overlap::kDecoupled});
-      cases.push_back({scheme, hosts, OptimizerPlace::kServer,
-                       Overlap::kWaitFree, /*deterministic=*/true});
-    }
-  }
-  // Jobs by factors run once more, with rows enough for a shared product.
-  const auto count = std::ssize(cases);
-  for (int64_t i = 0; i < count; ++i) {
-    if (cases[i].scheme != Scheme::kFactor) continue;
-    cases.push_back(cases[i]);
-    cases.back().rows = kSharedProductRowsMin / 4;
+  for (const std::vector<int32_t>& hosts : {std::vector<int32_t>{0, 0, 1, 1},
+                                            {0, 1, 0, 1},
+                                            {0, 0, 0, 0},
+                                            {0, 1, 1, 1},
+                                            {0, 1, 2, 2}}) {
+    cases.push_back({hosts, OptimizerPlace::kServer});
+    cases.push_back({hosts, OptimizerPlace::kWorker});
+    cases.push_back({hosts, OptimizerPlace::kServer, Overlap::kDecoupled});
+    cases.push_back({hosts, OptimizerPlace::kServer, Overlap::kWaitFree,
+                     /*deterministic=*/true});
   }
   return cases;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, HostRoundsTest,
-                         testing::ValuesIn(CasesOf({Scheme::kServer,
-                                                    Scheme::kRing,
-                                                    Scheme::kFactor})),
-                         [](const auto& info) { return NameOf(info.param); });
-
-// The sums are exact, so hosts change no bit.
-TEST_P(HostRoundsTest, WorkersHaveTheMeanOfAllGradients) {
-  Case alone = GetParam();
-  alone.hosts = {0, 1, 2, 3};
-  for (const uint64_t seed : TestSeeds(5)) {
-    SCOPED_TRACE(ReplayHint(seed));
-    HostCluster cluster(GetParam(), seed);
-    HostCluster expected(alone, seed);
-    for (int64_t round = 0; round < 3; ++round) {
-      for (HostCluster* each : {&cluster, &expected}) {
-        for (int rank = 0; rank < 4; ++rank) {
-          each->PushRound(rank, round);
-          each->Settle(static_cast<int>(seed % 7));
-        }
-        for (int rank = 0; rank < 4; ++rank) each->Wait(rank);
-        each->Settle();
-      }
-      for (int rank = 0; rank < 4; ++rank) {
-        ASSERT_EQ(cluster.worker(rank).syncer().done_round(), round) << rank;
-        ASSERT_EQ(cluster.Outcome(rank), expected.Outcome(rank)) << rank;
-      }
-    }
-  }
-}
-
-// Number of times that a carrier hands the factors of a worker of another host
-// to a mate.
-int64_t HandedOn(const Lineup& lineup) {
-  int64_t count = 0;
-  for (int host = 0; host < lineup.hosts(); ++host) {
-    const auto local = std::ssize(lineup.at(host));
-    count += (lineup.workers() - local) * (local - 1);
-  }
-  return count;
-}
-
-// Counts the frames that cross the links, and those among mates.
-TEST_P(HostRoundsTest, HostsSendEachValueOnce) {
-  const Case& c = GetParam();
-  HostCluster cluster(c, /*seed=*/1);
-  for (int rank = 0; rank < 4; ++rank) cluster.PushRound(rank, 0);
-  for (int rank = 0; rank < 4; ++rank) cluster.Wait(rank);
-  cluster.Settle();
-  const Lineup& lineup = cluster.job().LineupOf(0);
-  const int64_t hosts = lineup.hosts();
-  int64_t mates = 0;  // Pairs of a worker and a mate.
-  for (int host = 0; host < hosts; ++host) {
-    const auto count = std::ssize(lineup.at(host));
-    mates += count * (count - 1);
-  }
-  switch (c.scheme) {
-    case Scheme::kServer:
-      EXPECT_EQ(cluster.frames(FrameKind::kContribution), 2 * hosts);
-      EXPECT_EQ(cluster.frames(FrameKind::kResult), 2 * hosts);
-      EXPECT_EQ(cluster.frames(FrameKind::kLocal), 2 * (4 - hosts));
-      EXPECT_EQ(cluster.frames(FrameKind::kOutcome), 2 * (4 - hosts));
-      break;
-    case Scheme::kRing: {
-      // Each segment has one frame; with one host, the layer has two.
-      const int64_t frames = hosts == 1 ? 2 : hosts;
-      EXPECT_EQ(cluster.frames(FrameKind::kSum), frames * (hosts - 1));
-      EXPECT_EQ(cluster.frames(FrameKind::kMean), frames * (hosts - 1));
-      EXPECT_EQ(cluster.frames(FrameKind::kLocal), frames * (4 - hosts));
-      EXPECT_EQ(cluster.frames(FrameKind::kOutcome), frames * (4 - hosts));
-      break;
-    }
-    case Scheme::kFactor:
-      // Two factors of a worker go to its mates and to each other host.
-      EXPECT_EQ(cluster.frames(FrameKind::kFactors),
-                2 * (mates + 4 * (hosts - 1)));
-      // A carrier hands on two factors of each worker of another host. With a
-      // shared product, each worker hands its part to its mates.
-      EXPECT_EQ(cluster.frames(FrameKind::kOutcome),
-                2 * HandedOn(lineup) +
-                    (c.rows * 4 >= kSharedProductRowsMin ? mates : 0));
-      break;
-  }
 }
 
 class HostEpochTest : public testing::TestWithParam<Case> {};
 
 // With the other schemes the coordinator says which rounds are recovered.
-INSTANTIATE_TEST_SUITE_P(All, HostEpochTest,
-                         testing::ValuesIn(CasesOf({Scheme::kServer})),
+INSTANTIATE_TEST_SUITE_P(All, HostEpochTest, testing::ValuesIn(AllCases()),
                          [](const auto& info) { return NameOf(info.param); });
 
 // Frames are lost with the epoch. A worker may be lost too: then the round has
@@ -248,7 +132,7 @@ TEST_P(HostEpochTest, RoundThatAnEpochInterruptsCountsOnce) {
 class LocalFrameTest : public testing::Test {
  protected:
   // Workers 0 and 1 on one host, worker 2 on another one.
-  LocalFrameTest() : cluster_({Scheme::kServer, {0, 0, 1}}, /*seed=*/1) {}
+  LocalFrameTest() : cluster_({{0, 0, 1}}, /*seed=*/1) {}
 
   // The chunk's carrier on the first host, and its mate.
   int carrier() const {

@@ -43,20 +43,6 @@ TEST(LobbyLedgerTest, FirstValueCountsUntilTheAnswer) {
   EXPECT_EQ(ledger.OnSession().value, "first");
 }
 
-TEST(LobbyLedgerTest, LastValueIsSentAgainInEachSession) {
-  LobbyLedger ledger = Process1Of2();
-  ASSERT_TRUE(ledger.Begin("a").ok());
-  ledger.OnMessage(LobbyGathered{0, {"", "a"}, ""});
-  ASSERT_TRUE(ledger.Take().ok());
-  EXPECT_EQ(ledger.OnSession().index, 0);
-  ASSERT_TRUE(ledger.Begin("b").ok());
-  EXPECT_EQ(ledger.OnSession().index, 1);
-  EXPECT_EQ(ledger.OnSession().value, "b");
-  // The answer of the gathering before may come once more.
-  ledger.OnMessage(LobbyGathered{0, {"", "a"}, ""});
-  EXPECT_FALSE(ledger.is_done());
-}
-
 TEST(LobbyLedgerTest, ErrorOfTheAnswerEndsTheGatheringAndNotTheLobby) {
   LobbyLedger ledger = Process1Of2();
   ASSERT_TRUE(ledger.Begin("a").ok());

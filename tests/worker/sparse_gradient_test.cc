@@ -203,35 +203,6 @@ TEST(SparseWorkerTest, APushWaitsForTheChoice) {
   EXPECT_EQ(effects.sent[1].frame.header.layer, 1u);
 }
 
-// Shards send only the blocks that travel.
-TEST(SparseWorkerTest, ARoundIsDoneWhenTheBlocksThatTravelAreIn) {
-  const JobPtr job = SparseJob(1);
-  SparseWorker worker(job);
-  worker.Result(1, kInitialRound, {0, 1, 0});
-  worker.Push(0, 2.0f);
-  const auto frames = FramesOf(*job, PeerId::Shard(0), FrameKind::kResult, 0, 0,
-                               0, std::vector<float>(kElements, 7.0f));
-  const auto deliver = [&](const Frame& frame) {
-    return *Deliver(worker.machine(), PeerId::Shard(0), frame);
-  };
-  EXPECT_EQ(deliver(frames[0]).landing, Landing::Kind::kDiscard);
-  const Delivery done = deliver(frames[1]);
-  EXPECT_EQ(done.landing, Landing::Kind::kPlace);
-  EXPECT_THAT(done.effects.done, SizeIs(1));
-  // A chunk without such a block has a frame without payload.
-  SparseWorker other(job);
-  other.Result(1, kInitialRound, {0, 0, 0});
-  other.Push(0, 2.0f);
-  EXPECT_EQ(Deliver(other.machine(), PeerId::Shard(0), frames[1])->landing,
-            Landing::Kind::kDiscard);
-  Frame empty = frames[0];
-  empty.header.payload_bytes = 0;
-  empty.header.payload_crc = 0;
-  empty.payload = Buffer();
-  EXPECT_THAT(Deliver(other.machine(), PeerId::Shard(0), empty)->effects.done,
-              SizeIs(1));
-}
-
 TEST(SparseWorkerTest, ARingRefusesBlocksThatDoNotTravel) {
   const JobPtr job = SparseJob(2, Scheme::kRing);
   SparseWorker worker(job);

@@ -32,13 +32,10 @@ class WorkerCluster {
       Send(PeerId::Worker(rank), worker->Start());
     }
     Settle();
-    frames_.clear();
   }
 
   const Job& job() const { return *job_; }
   WorkerUnderTest& worker(int rank) { return *workers_.at(rank); }
-  // Number of frames of a kind that were sent after the first values.
-  int64_t frames(FrameKind kind) { return frames_[kind]; }
   // Gradient that a worker pushed last.
   const Buffer& gradient(int rank) const { return gradients_.at(rank); }
   // Mean of the last round of a worker (LayerDone::mean).
@@ -47,11 +44,6 @@ class WorkerCluster {
   void Push(int rank, int64_t round, Buffer gradient) {
     gradients_[rank] = std::move(gradient);
     Send(PeerId::Worker(rank), worker(rank).Push(round, gradients_[rank]));
-  }
-  void PushFactors(int rank, int64_t round, FactorBuffers factors) {
-    gradients_[rank] = factors.gradient;
-    Send(PeerId::Worker(rank),
-         worker(rank).PushFactors(round, std::move(factors)));
   }
   void Wait(int rank) {
     Outbox out;
@@ -99,7 +91,6 @@ class WorkerCluster {
   void Send(PeerId from, const Effects& effects) {
     for (const LayerDone& done : effects.done) means_[from.rank] = done.mean;
     for (const Effects::Sent& sent : effects.sent) {
-      ++frames_[sent.frame.header.kind];
       if (sent.to.has_value()) {
         wires_[{from, *sent.to}].push_back(sent.frame);
         continue;
@@ -107,7 +98,6 @@ class WorkerCluster {
       for (const int32_t rank : sent.workers) {
         wires_[{from, PeerId::Worker(rank)}].push_back(sent.frame);
       }
-      frames_[sent.frame.header.kind] += std::ssize(sent.workers) - 1;
     }
   }
 
@@ -118,7 +108,6 @@ class WorkerCluster {
   std::map<int, Buffer> gradients_;
   std::map<int, Buffer> means_;
   std::map<std::pair<PeerId, PeerId>, std::deque<Frame>> wires_;
-  std::map<FrameKind, int64_t> frames_;
 };
 
 }  // namespace nereus
