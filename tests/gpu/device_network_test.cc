@@ -13,6 +13,7 @@
 #include "common/base/random.h"
 #include "common/compute/factor_gradient.h"
 #include "tests/gpu/device_array.h"
+#include "tests/gpu/needs_gpu.h"
 #include "worker/trainer/cuda_device.h"
 #include "worker/trainer/layers.h"
 #include "worker/trainer/network.h"
@@ -39,11 +40,11 @@ std::vector<float> Magnitudes(std::vector<float> values) {
   return values;
 }
 
-class DeviceNetworkTest : public testing::Test {
+class DeviceNetworkTest : public NeedsGpu<testing::Test> {
  protected:
   void SetUp() override {
-    const char* const why = WhyNoGpu();
-    if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
+    NeedsGpu::SetUp();
+    if (IsSkipped()) return;
     auto device = CudaDevice::Create(0);
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);

@@ -11,14 +11,15 @@
 
 #include "common/compute/factor_gradient_cuda.h"
 #include "tests/gpu/device_array.h"
+#include "tests/gpu/needs_gpu.h"
 
 namespace nereus {
 namespace {
 
-struct FactorTest : testing::Test {
+struct FactorTest : NeedsGpu<testing::Test> {
   void SetUp() override {
-    const char* const why = WhyNoGpu();
-    if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
+    NeedsGpu::SetUp();
+    if (IsSkipped()) return;
     NEREUS_CUDA(static_cast<cudaError_t>(cublasCreate(&handle)));
   }
   ~FactorTest() override {

@@ -34,13 +34,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-ServerOptions Job(int workers, int shards) {
-  ServerOptions options = PlainServerOptions();
-  options.spec.workers = workers;
-  options.spec.shards = shards;
-  return options;
-}
-
 using GpuClientTest = NeedsGpu<testing::Test>;
 
 std::deque<GpuToyWorker> Workers(int count,
@@ -53,7 +46,7 @@ std::deque<GpuToyWorker> Workers(int count,
 TEST_F(GpuClientTest, ReplicasOnAGpuAndACpuStayEqual) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
-    ServerOptions options = Job(2, 1);
+    ServerOptions options = GpuJob(2, 1);
     options.spec.options.optimizer_place = place;
     options.spec.rules.forced = Scheme::kServer;
     LocalCluster cluster(options);
@@ -63,15 +56,13 @@ TEST_F(GpuClientTest, ReplicasOnAGpuAndACpuStayEqual) {
       return i == 0 ? gpu.Train(cluster.client_options(), 10)
                     : cpu.Train(cluster.client_options(), 10);
     });
-    for (const absl::Status& status : results) {
-      ASSERT_TRUE(status.ok()) << status;
-    }
+    ASSERT_TRUE(AllOk(results));
     EXPECT_EQ(gpu.parameters(), cpu.parameters());
   }
 }
 
 TEST_F(GpuClientTest, WorkersWithDifferentMultipliersAreRefused) {
-  ServerOptions options = Job(1, 1);
+  ServerOptions options = GpuJob(1, 1);
   options.spec.max_workers = 2;
   LocalCluster cluster(options);
   ToyWorker cpu(SmallModel());
@@ -90,7 +81,7 @@ TEST_F(GpuClientTest, WorkersWithDifferentMultipliersAreRefused) {
 // before the gate, too, because a copy from memory that is not pinned would
 // also wait.
 TEST_F(GpuClientTest, GradientNotYetComputedDelaysNoOtherLayer) {
-  LocalCluster cluster(Job(1, 1));
+  LocalCluster cluster(GpuJob(1, 1));
   GpuToyWorker worker;
   ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
   ASSERT_TRUE(worker.NextStep().ok());
@@ -114,7 +105,7 @@ TEST_F(GpuClientTest, GradientNotYetComputedDelaysNoOtherLayer) {
 // A program may capture a stream for a CUDA graph. The client refuses calls on
 // this stream, and its threads do not spoil the capture.
 TEST_F(GpuClientTest, CallsOnACapturedStreamAreRefusedAndTheCaptureGoesOn) {
-  LocalCluster cluster(Job(1, 1));
+  LocalCluster cluster(GpuJob(1, 1));
   GpuToyWorker worker;
   ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
   ASSERT_TRUE(worker.NextStep().ok());
@@ -148,7 +139,7 @@ TEST_F(GpuClientTest, CallsOnACapturedStreamAreRefusedAndTheCaptureGoesOn) {
 
 // Neither the product of the factors nor the parameters leave the GPU.
 TEST_F(GpuClientTest, LayersByFactorsAreUpdatedOnTheGpu) {
-  ServerOptions options = Job(2, 1);
+  ServerOptions options = GpuJob(2, 1);
   options.spec.rules.forced = Scheme::kFactor;
   LocalCluster cluster(options);
   const LayerSpec layer = {"fc", LayerKind::kFullyConnected, 64, 64, 64 * 65, 4,
@@ -168,7 +159,7 @@ TEST_F(GpuClientTest, LayersByFactorsAreUpdatedOnTheGpu) {
               5 * 4 * (64 + 64) * 4);
     return worker.client()->Leave(worker.stream());
   });
-  for (const absl::Status& status : results) EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(AllOk(results));
   EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
 }
 
@@ -178,7 +169,7 @@ TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
   std::map<std::pair<Scheme, WireType>, int64_t> bytes;
   for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
     for (const WireType wire : {WireType::kFloat32, WireType::kBfloat16}) {
-      ServerOptions options = Job(2, 1);
+      ServerOptions options = GpuJob(2, 1);
       options.spec.rules.forced = scheme;
       options.spec.rules.wire = wire;
       LocalCluster cluster(options);
@@ -186,9 +177,7 @@ TEST_F(GpuClientTest, GradientsLeaveAsBfloat16) {
       const auto results = cluster.RunWorkers(2, [&](int i) {
         return workers[i].Train(cluster.client_options_on(i), 4);
       });
-      for (const absl::Status& status : results) {
-        ASSERT_TRUE(status.ok()) << status;
-      }
+      ASSERT_TRUE(AllOk(results));
       bytes[{scheme, wire}] = workers[0].client()->Report().bytes_copied_out;
       EXPECT_GT(workers[0].client()->Report().bytes_copied_in, 0);
     }
@@ -211,7 +200,7 @@ TEST_F(GpuClientTest, OnlyTravellingBlocksAreCopied) {
   const std::vector<LayerSpec> layers = {
       {"v", LayerKind::kVector, 1, 16 * kBlock, 16 * kBlock, 1}};
   for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
-    ServerOptions options = Job(2, 1);
+    ServerOptions options = GpuJob(2, 1);
     options.spec.rules.forced = scheme;
     options.spec.options.sparsity.share = 0.75;
     options.spec.options.sparsity.block_elements = kBlock;
@@ -223,7 +212,7 @@ TEST_F(GpuClientTest, OnlyTravellingBlocksAreCopied) {
       return i == 0 ? gpu.Train(cluster.client_options(), 10)
                     : cpu.Train(cluster.client_options(), 10);
     });
-    for (const absl::Status& status : results) ASSERT_TRUE(status.ok());
+    ASSERT_TRUE(AllOk(results));
     EXPECT_EQ(gpu.parameters(), cpu.parameters());
     // The host gets the parameters before the first step, all blocks in two
     // steps, and a quarter of the blocks in eight steps. On a ring the GPU has
@@ -242,7 +231,7 @@ TEST_F(GpuClientTest, OnlyTravellingBlocksAreCopied) {
 TEST_F(GpuClientTest, BlocksHeldOnAGpuEqualBlocksHeldOnACpu) {
   constexpr int64_t kBlock = 1000;
   constexpr int64_t kElements = 7 * kBlock + 500;
-  ServerOptions options = Job(1, 1);
+  ServerOptions options = GpuJob(1, 1);
   options.spec.options.sparsity.share = 0.7;
   options.spec.options.sparsity.block_elements = kBlock;
   options.spec.options.sparsity.dense_steps = 2;
@@ -302,7 +291,7 @@ TEST_F(GpuClientTest, LayersMayStayOnTheHost) {
         Kind{kWorker, Scheme::kServer}, Kind{kWorker, Scheme::kRing},
         Kind{kServer, Scheme::kServer, 0.5},
         Kind{kServer, Scheme::kRing, 0.5}}) {
-    ServerOptions options = Job(2, 1);
+    ServerOptions options = GpuJob(2, 1);
     options.spec.rules.forced = scheme;
     options.spec.options.optimizer_place = place;
     options.spec.options.sparsity.share = sparsity;
@@ -341,9 +330,7 @@ TEST_F(GpuClientTest, LayersMayStayOnTheHost) {
           NEREUS_CUDA(cudaStreamDestroy(stream));
           return left;
         });
-    for (const absl::Status& status : results) {
-      EXPECT_TRUE(status.ok()) << status;
-    }
+    EXPECT_TRUE(AllOk(results));
   }
 }
 
@@ -354,7 +341,7 @@ TEST_F(GpuClientTest, LargeLayersLandInParts) {
       {"large", LayerKind::kVector, 1, kCount, kCount, 1}};
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
-    ServerOptions options = Job(1, 2);
+    ServerOptions options = GpuJob(1, 2);
     options.spec.rules.forced = Scheme::kServer;
     options.spec.options.optimizer_place = place;
     LocalCluster cluster(options);
@@ -383,7 +370,7 @@ TEST_F(GpuClientTest, LargeLayersLandInParts) {
 
 TEST_F(GpuClientTest, NanOnAGpuIsNamed) {
   for (const double sparsity : {0.0, 0.5}) {
-    ServerOptions options = Job(1, 1);
+    ServerOptions options = GpuJob(1, 1);
     options.spec.options.sparsity.share = sparsity;
     LocalCluster cluster(options);
     GpuToyWorker worker;
@@ -410,7 +397,7 @@ TEST_F(GpuClientTest, NanOnAGpuIsNamed) {
 }
 
 TEST_F(GpuClientTest, InfinityOnAGpuSkipsTheStepForAllWorkers) {
-  ServerOptions options = Job(2, 1);
+  ServerOptions options = GpuJob(2, 1);
   options.spec.options.nan = NanPolicy::kSkip;
   LocalCluster cluster(options);
   const std::vector<LayerSpec> layers = {
@@ -434,7 +421,7 @@ TEST_F(GpuClientTest, InfinityOnAGpuSkipsTheStepForAllWorkers) {
     EXPECT_FALSE(worker.client()->Skipped(next.step));
     return worker.client()->Leave(worker.stream());
   });
-  for (const absl::Status& status : results) EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(AllOk(results));
 }
 
 // Pushes a gradient of ones with `value` at element 777 of the layer "conv".
@@ -471,7 +458,7 @@ void ExpectAllSay(const std::vector<absl::Status>& results,
 // The step may be the last one.
 TEST_F(GpuClientTest, UpdateOnAGpuThatOverflowsEndsTheJob) {
   for (const bool leaves : {true, false}) {
-    ServerOptions options = Job(2, 1);
+    ServerOptions options = GpuJob(2, 1);
     options.spec.rules.forced = Scheme::kRing;
     options.spec.options.optimizer.rule = UpdateRule::kAdam;
     LocalCluster cluster(options);
@@ -491,7 +478,7 @@ TEST_F(GpuClientTest, UpdateOnAGpuThatOverflowsEndsTheJob) {
 TEST_F(GpuClientTest, ProductOnAGpuThatOverflowsEndsTheJob) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
-    ServerOptions options = Job(2, 1);
+    ServerOptions options = GpuJob(2, 1);
     options.spec.rules.forced = Scheme::kFactor;
     options.spec.options.optimizer_place = place;
     LocalCluster cluster(options);
@@ -521,7 +508,7 @@ TEST_F(GpuClientTest, ProductOnAGpuThatOverflowsEndsTheJob) {
 }
 
 TEST_F(GpuClientTest, AbortEndsTheJobForAllWorkers) {
-  LocalCluster cluster(Job(2, 1));
+  LocalCluster cluster(GpuJob(2, 1));
   std::deque<GpuToyWorker> workers =
       Workers(2, {{"v", LayerKind::kVector, 1, 5000, 5000, 1}});
   const auto results = cluster.RunWorkers(2, [&](int i) -> absl::Status {
@@ -538,7 +525,7 @@ TEST_F(GpuClientTest, AbortEndsTheJobForAllWorkers) {
 // The factors are larger than the gradient, so the pool of pinned memory grows.
 TEST_F(GpuClientTest, RowsOfTheFirstStepMakeThePlanOfTheSecond) {
   constexpr int64_t kRows = 1000;
-  ServerOptions options = Job(2, 1);
+  ServerOptions options = GpuJob(2, 1);
   options.spec.rules.forced = Scheme::kFactor;
   LocalCluster cluster(options);
   std::deque<GpuToyWorker> workers = Workers(
@@ -574,12 +561,12 @@ TEST_F(GpuClientTest, RowsOfTheFirstStepMakeThePlanOfTheSecond) {
     NEREUS_TRY(worker.NextStep().status());
     return client.Leave(worker.stream());
   });
-  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+  EXPECT_TRUE(AllOk(results));
   EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
 }
 
 TEST_F(GpuClientTest, WrongMemoryIsNamed) {
-  LocalCluster cluster(Job(1, 1));
+  LocalCluster cluster(GpuJob(1, 1));
   GpuToyWorker worker;
   ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
   Client& client = *worker.client();
@@ -617,7 +604,7 @@ TEST_F(GpuClientTest, WrongMemoryIsNamed) {
 }
 
 TEST_F(GpuClientTest, WrongOptionsAreNamed) {
-  LocalCluster cluster(Job(1, 1));
+  LocalCluster cluster(GpuJob(1, 1));
   GpuToyWorker worker;
   const auto connect = [&](const GpuOptions& gpu,
                            std::vector<LayerBinding> layers) {
@@ -656,11 +643,11 @@ TEST_F(GpuClientTest, WrongOptionsAreNamed) {
 
 // A pushed gradient belongs to the client until the Wait for its round.
 TEST_F(GpuClientTest, SecondPushBeforeTheWaitIsRefused) {
-  LocalCluster cluster(Job(2, 1));
+  LocalCluster cluster(GpuJob(2, 1));
   std::vector<GpuToyWorker> workers(2);
   const auto connected = cluster.RunWorkers(
       2, [&](int i) { return workers[i].Connect(cluster.client_options()); });
-  for (const absl::Status& status : connected) ASSERT_TRUE(status.ok());
+  ASSERT_TRUE(AllOk(connected));
   GpuToyWorker& worker = workers[0];
   const auto begun = worker.client()->BeginStep(worker.stream());
   ASSERT_TRUE(begun.ok()) << begun.status();
@@ -675,7 +662,7 @@ TEST_F(GpuClientTest, SecondPushBeforeTheWaitIsRefused) {
 // A caller checks cudaGetLastError for errors of its own work. An error of the
 // client must not appear there.
 TEST_F(GpuClientTest, ClientLeavesNoCudaErrorBehind) {
-  LocalCluster cluster(Job(1, 1));
+  LocalCluster cluster(GpuJob(1, 1));
   GpuToyWorker worker;
   ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(worker.NextStep().ok());
@@ -694,7 +681,7 @@ TEST_F(GpuClientTest, JobThatGoesBackEndsWaitsForPinnedMemory) {
   };
   for (const auto& [fails, sparsity] :
        {Kind{false}, Kind{true}, Kind{false, 0.5}}) {
-    ServerOptions options = Job(2, 2);
+    ServerOptions options = GpuJob(2, 2);
     options.spec.options.checkpoint_every = fails ? 0 : 1;
     options.spec.options.sparsity.share = sparsity;
     options.spec.options.sparsity.block_elements = 32768;
@@ -717,9 +704,7 @@ TEST_F(GpuClientTest, JobThatGoesBackEndsWaitsForPinnedMemory) {
       }
       return absl::OkStatus();
     });
-    for (const absl::Status& status : connected) {
-      ASSERT_TRUE(status.ok()) << status;
-    }
+    ASSERT_TRUE(AllOk(connected));
     // Worker 1 does not push, so the first pushed layer keeps its pinned
     // memory. The second pushed layer waits for this memory.
     GpuToyWorker& worker = workers[0];
@@ -742,9 +727,7 @@ TEST_F(GpuClientTest, JobThatGoesBackEndsWaitsForPinnedMemory) {
         } while (absl::IsOutOfRange(next.status()));
         return next.status();
       });
-      for (const absl::Status& status : results) {
-        EXPECT_TRUE(status.ok()) << status;
-      }
+      EXPECT_TRUE(AllOk(results));
       EXPECT_EQ(workers[0].parameters(), workers[1].parameters());
     }
     // No round has run into its timeout.

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "tests/gpu/device_array.h"
 #include "tests/gpu/gate.h"
+#include "tests/gpu/needs_gpu.h"
 
 namespace nereus {
 namespace {
@@ -19,10 +20,10 @@ using Kind = GpuSpan::Kind;
 constexpr absl::Duration kCopyTime = absl::Milliseconds(40);
 
 // Two streams, one for computing and one for copies.
-struct GpuCopyMetricTest : testing::Test {
+struct GpuCopyMetricTest : NeedsGpu<testing::Test> {
   void SetUp() override {
-    const char* const why = WhyNoGpu();
-    if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
+    NeedsGpu::SetUp();
+    if (IsSkipped()) return;
     NEREUS_CUDA(cudaStreamCreateWithFlags(&computing, cudaStreamNonBlocking));
     NEREUS_CUDA(cudaStreamCreateWithFlags(&copying, cudaStreamNonBlocking));
   }

@@ -24,13 +24,6 @@
 namespace nereus {
 namespace {
 
-ServerOptions Job(int workers, int shards) {
-  ServerOptions options = PlainServerOptions();
-  options.spec.workers = workers;
-  options.spec.shards = shards;
-  return options;
-}
-
 using GpuEpochsTest = NeedsGpu<testing::Test>;
 
 // A joining worker receives parameters and optimizer state that only the GPU of
@@ -42,7 +35,7 @@ class JoinTest : public NeedsGpu<testing::TestWithParam<
 TEST_P(JoinTest, WorkerReceivesParametersAndStateFromTheGpu) {
   const auto [place, forced] = GetParam();
   const bool has_state = place == OptimizerPlace::kWorker;
-  ServerOptions options = Job(1, 1);
+  ServerOptions options = GpuJob(1, 1);
   options.spec.max_workers = 2;
   options.spec.rules.forced = forced;
   options.spec.options.optimizer_place = place;
@@ -74,7 +67,7 @@ TEST_P(JoinTest, WorkerReceivesParametersAndStateFromTheGpu) {
     GpuToyWorker& worker = i == 0 ? first : second;
     return worker.client()->Leave(worker.stream());
   });
-  for (const absl::Status& status : results) EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(AllOk(results));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -92,7 +85,7 @@ TEST_F(GpuEpochsTest, JobThatGoesBackRestoresTheGpu) {
                            Kind{OptimizerPlace::kServer, Scheme::kFactor},
                            Kind{OptimizerPlace::kServer, Scheme::kRing},
                            Kind{OptimizerPlace::kWorker, std::nullopt}}) {
-    ServerOptions options = Job(1, 2);
+    ServerOptions options = GpuJob(1, 2);
     options.spec.rules.forced = kind.forced;
     options.spec.options.optimizer_place = kind.place;
     options.spec.options.optimizer.momentum = 0.5f;
@@ -137,7 +130,7 @@ TEST_F(GpuEpochsTest, ParametersThatDifferOnAGpuEndTheJob) {
   };
   for (const Kind& kind : {Kind{OptimizerPlace::kWorker, std::nullopt},
                            Kind{OptimizerPlace::kServer, Scheme::kRing}}) {
-    ServerOptions options = Job(3, 1);
+    ServerOptions options = GpuJob(3, 1);
     options.spec.rules.forced = kind.forced;
     options.spec.options.optimizer_place = kind.place;
     LocalCluster cluster(options);
@@ -174,7 +167,7 @@ TEST_F(GpuEpochsTest, ParametersThatDifferOnAGpuEndTheJob) {
 TEST_F(GpuEpochsTest, PlansChangeWhileAGpuTrains) {
   for (const OptimizerPlace place :
        {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
-    ServerOptions options = Job(2, 2);
+    ServerOptions options = GpuJob(2, 2);
     options.spec.max_workers = 4;
     options.spec.rules.cost = CostKind::kBytes;
     options.spec.rules.wire = WireType::kBfloat16;
@@ -210,9 +203,7 @@ TEST_F(GpuEpochsTest, PlansChangeWhileAGpuTrains) {
       EXPECT_NE(worker.scheme(1), "factor");
       return worker.client()->Leave(worker.stream());
     });
-    for (const absl::Status& status : results) {
-      ASSERT_TRUE(status.ok()) << status;
-    }
+    ASSERT_TRUE(AllOk(results));
     for (const GpuToyWorker& worker : workers) {
       EXPECT_EQ(worker.parameters(), workers[0].parameters());
     }

@@ -33,9 +33,7 @@ struct JobCase {
 };
 
 ServerOptions Options(const JobCase& job) {
-  ServerOptions options = PlainServerOptions();
-  options.spec.workers = kWorkers;
-  options.spec.shards = 2;
+  ServerOptions options = GpuJob(kWorkers, 2);
   options.spec.rules.forced = job.forced;
   options.spec.rules.wire = job.wire;
   options.spec.options.deterministic = true;
@@ -76,7 +74,7 @@ TEST_P(AllJobsTest, GpusAndCpusComputeEqualBits) {
                                                      kSteps)
                       : workers[i].Train(cluster.client_options(), kSteps);
     });
-    for (const absl::Status& status : results) ASSERT_TRUE(status.ok());
+    ASSERT_TRUE(AllOk(results));
     replicas.push_back(workers[0].parameters());
   }
   GpuOptions gpu;
@@ -89,7 +87,7 @@ TEST_P(AllJobsTest, GpusAndCpusComputeEqualBits) {
                                                    kSteps, gpu)
                     : workers[i].Train(cluster.client_options(), kSteps, gpu);
   });
-  for (const absl::Status& status : results) ASSERT_TRUE(status.ok()) << status;
+  ASSERT_TRUE(AllOk(results));
   for (const GpuToyWorker& worker : workers) {
     EXPECT_EQ(worker.parameters(), replicas[0]);
   }

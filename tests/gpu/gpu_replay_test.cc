@@ -1,7 +1,6 @@
 // Workers that replay a model on a GPU, in jobs with real servers, in one
 // process.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -14,6 +13,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status.h"
 #include "tests/gpu/device_array.h"
+#include "tests/gpu/needs_gpu.h"
 #include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
 #include "worker/trainer/gpu_device.h"
@@ -24,7 +24,6 @@ namespace nereus {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
 
 constexpr int64_t kSteps = 8;
 
@@ -50,13 +49,8 @@ struct JobCase {
   Overlap overlap = Overlap::kWaitFree;
 };
 
-class GpuReplayTest : public testing::TestWithParam<JobCase> {
+class GpuReplayTest : public NeedsGpu<testing::TestWithParam<JobCase>> {
  protected:
-  void SetUp() override {
-    const char* const why = WhyNoGpu();
-    if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
-  }
-
   // Runs the job of the case. Returns the reports of all workers, or no reports
   // after an error.
   std::vector<json> Run(const ReplayOptions& replay) {
@@ -150,14 +144,6 @@ INSTANTIATE_TEST_SUITE_P(
                     JobCase{"Dear", 2, Scheme::kServer, OptimizerPlace::kServer,
                             Overlap::kDecoupled}),
     [](const auto& info) { return std::string(info.param.name); });
-
-TEST(GpuReplayDeviceTest, MissingGpuIsNamed) {
-  const char* const why = WhyNoGpu();
-  if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
-  const auto device = MakeGpuDevice(77);
-  EXPECT_TRUE(absl::IsInvalidArgument(device.status())) << device.status();
-  EXPECT_THAT(std::string(device.status().message()), HasSubstr("GPU 77"));
-}
 
 }  // namespace
 }  // namespace nereus

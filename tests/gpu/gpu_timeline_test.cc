@@ -25,15 +25,8 @@ namespace {
 
 using GpuTimelineTest = NeedsGpu<testing::Test>;
 
-ServerOptions OneWorker() {
-  ServerOptions options = PlainServerOptions();
-  options.spec.workers = 1;
-  options.spec.shards = 1;
-  return options;
-}
-
 TEST_F(GpuTimelineTest, KeepsCopiesAndComputing) {
-  LocalCluster cluster(OneWorker());
+  LocalCluster cluster(GpuJob(1, 1));
   GpuToyWorker worker;
   GpuOptions gpu;
   gpu.timeline = true;
@@ -72,7 +65,7 @@ TEST_F(GpuTimelineTest, KeepsCopiesAndComputing) {
 
 // A trace of the job has the work of the GPU, on the clock of the host.
 TEST_F(GpuTimelineTest, TraceShowsComputingAndCopiesOfTheGpu) {
-  LocalCluster cluster(OneWorker());
+  LocalCluster cluster(GpuJob(1, 1));
   GpuToyWorker worker;
   ASSERT_TRUE(worker.Connect(cluster.client_options()).ok());
   std::atomic<bool> is_over = false;

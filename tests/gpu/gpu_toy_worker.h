@@ -11,19 +11,29 @@
 #include "common/base/status.h"
 #include "common/compute/update_rules_cuda.h"
 #include "tests/gpu/device_array.h"
+#include "tests/gpu/needs_gpu.h"
+#include "tests/testing/local_cluster.h"
 #include "tests/testing/toy_worker.h"
 #include "worker/public/gpu.h"
 
 namespace nereus {
 
-// Fixture that skips its tests if there is neither a GPU nor an emulated one.
-template <typename Base>
-struct NeedsGpu : Base {
-  void SetUp() override {
-    const char* const why = WhyNoGpu();
-    if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
+// Returns the options of a job with real servers in the test's process.
+inline ServerOptions GpuJob(int workers, int shards) {
+  ServerOptions options = PlainServerOptions();
+  options.spec.workers = workers;
+  options.spec.shards = shards;
+  return options;
+}
+
+// True if all workers are done without an error.
+inline testing::AssertionResult AllOk(
+    const std::vector<absl::Status>& results) {
+  for (const absl::Status& result : results) {
+    if (!result.ok()) return testing::AssertionFailure() << result;
   }
-};
+  return testing::AssertionSuccess();
+}
 
 // ToyWorker with its layers in device memory. It makes the same gradients as
 // ToyWorker, by work that it queues on a stream. Each step writes its gradients

@@ -23,6 +23,7 @@
 #include "common/compute/update_rules.h"
 #include "common/compute/update_rules_cuda.h"
 #include "tests/gpu/device_array.h"
+#include "tests/gpu/needs_gpu.h"
 
 namespace nereus {
 namespace {
@@ -43,12 +44,7 @@ int64_t Large() {
 const std::vector<int64_t> kCounts = {0,    1,    255,  256,    257,
                                       4095, 4096, 4097, Large()};
 
-struct KernelTest : testing::Test {
-  void SetUp() override {
-    const char* const why = WhyNoGpu();
-    if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
-  }
-};
+using KernelTest = NeedsGpu<testing::Test>;
 
 std::vector<float> Normal(int64_t count, int seed) {
   std::mt19937 random(seed);

@@ -18,9 +18,7 @@ namespace {
 // A context takes memory of its GPU. If the processes on other GPUs also had
 // contexts on the first GPU, its memory would run out.
 TEST(SecondGpuTest, JobUsesNoOtherGpu) {
-  ServerOptions options = PlainServerOptions();
-  options.spec.workers = 2;
-  LocalCluster cluster(options);
+  LocalCluster cluster(GpuJob(2, 1));
   GpuOptions gpu;
   gpu.device = 1;
   std::vector<std::unique_ptr<GpuToyWorker>> workers(2);
@@ -29,7 +27,7 @@ TEST(SecondGpuTest, JobUsesNoOtherGpu) {
     workers[i] = std::make_unique<GpuToyWorker>();
     return workers[i]->Train(cluster.client_options(), 5, gpu);
   });
-  for (const absl::Status& status : results) EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(AllOk(results));
   std::thread([&] {
     for (const auto& worker : workers) worker->Die();
     int device = -1;

@@ -17,6 +17,7 @@
 #include "common/device/stager.h"
 #include "tests/gpu/device_array.h"
 #include "tests/gpu/gate.h"
+#include "tests/gpu/needs_gpu.h"
 
 namespace nereus {
 namespace {
@@ -27,12 +28,7 @@ using testing::HasSubstr;
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-struct StagingTest : testing::Test {
-  void SetUp() override {
-    const char* const why = WhyNoGpu();
-    if (why != nullptr) GTEST_SKIP() << "no GPU: " << why;
-  }
-};
+using StagingTest = NeedsGpu<testing::Test>;
 
 struct Stream {
   Stream() {
