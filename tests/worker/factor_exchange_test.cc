@@ -11,7 +11,7 @@
 #include "absl/algorithm/container.h"
 #include "common/compute/factor_gradient.h"
 #include "tests/testing/machine_harness.h"
-#include "worker/machine/worker_machine.h"
+#include "tests/worker/worker_under_test.h"
 
 namespace nereus {
 namespace {
@@ -23,14 +23,6 @@ using testing::IsEmpty;
 constexpr int64_t kRows = 4;
 constexpr int64_t kM = 3;
 constexpr int64_t kN = 5;
-
-JobOptions PlainSgd(OptimizerPlace place) {
-  JobOptions options;
-  options.optimizer.learning_rate = 1.0f;
-  options.optimizer.momentum = 0.0f;
-  options.optimizer_place = place;
-  return options;
-}
 
 JobPtr FactorJob(int workers, OptimizerPlace place = OptimizerPlace::kServer,
                  bool bias = true) {
@@ -76,44 +68,26 @@ std::vector<float> MeanGradient(const Job& job, int64_t round) {
   return gradient;
 }
 
-// Worker `rank` of a job, after it has got its first values.
-struct FactorWorker {
-  FactorWorker(JobPtr made, int rank)
-      : job(std::move(made)),
-        rank(rank),
-        parameters(Buffer::AllocateZeroed(job->layers[0].parameters * 4)),
-        machine(job, rank, {{parameters, Buffer()}}) {
-    Outbox out;
-    machine.Start(out);
-    Carry(out);
-    const PeerId shard = PeerId::Shard(0);
-    DeliverAll(machine, shard,
-               FramesOf(*job, shard, FrameKind::kResult, 0, 0, kInitialRound,
-                        IntegerValues(job->layers[0].parameters, 0)));
+// Worker of a job, after it has got its first values.
+struct FactorWorker : WorkerUnderTest {
+  FactorWorker(JobPtr made, int rank) : WorkerUnderTest(std::move(made), rank) {
+    Start();
+    ReceiveResults(kInitialRound, IntegerValues(elements(), 0));
   }
 
-  Effects Push(int64_t round, Buffer gradient = Buffer()) {
-    Outbox out;
-    const absl::Status status = machine.OnPushFactors(
-        0, round,
-        {FloatBuffer(OutputGradient(rank, round)),
-         FloatBuffer(Input(rank, round)), std::move(gradient)},
-        out);
-    EXPECT_TRUE(status.ok()) << status;
-    return Carry(out);
+  // Pushes the worker's factors of a round.
+  Effects PushOwn(int64_t round, Buffer gradient = Buffer()) {
+    return PushFactors(
+        round, {FloatBuffer(OutputGradient(rank(), round)),
+                FloatBuffer(Input(rank(), round)), std::move(gradient)});
   }
   Effects Receive(int worker, int64_t round) {
-    return DeliverAll(machine, PeerId::Worker(worker),
-                      FactorFrames(*job, worker, round));
+    return DeliverAll(machine(), PeerId::Worker(worker),
+                      FactorFrames(*job(), worker, round));
   }
   absl::StatusOr<Landing> Announce(int worker, const FrameHeader& header) {
-    return machine.OnHeader(PeerId::Worker(worker), header);
+    return machine().OnHeader(PeerId::Worker(worker), header);
   }
-
-  const JobPtr job;
-  const int rank;
-  const Buffer parameters;
-  WorkerMachine machine;
 };
 
 // Returns the parameters after `rounds` rounds.
@@ -128,13 +102,13 @@ std::vector<float> ParametersAfter(const Job& job, int64_t rounds) {
 
 TEST(FactorExchangeTest, SendsBothMatricesToAllOthers) {
   FactorWorker worker(FactorJob(3), 1);
-  const Effects effects = worker.Push(0);
+  const Effects effects = worker.PushOwn(0);
   ASSERT_EQ(effects.sent.size(), 2u);
   for (const auto& sent : effects.sent) {
     EXPECT_EQ(sent.to, std::nullopt);
     EXPECT_THAT(sent.workers, ElementsAre(0, 2));
     EXPECT_TRUE(
-        CheckFrame(*worker.job, PeerId::Worker(1), sent.frame.header).ok());
+        CheckFrame(*worker.job(), PeerId::Worker(1), sent.frame.header).ok());
   }
   EXPECT_EQ(ValuesIn(effects.sent, FrameKind::kFactors, 0, /*chunk=*/1, 0,
                      kRows * kM, kOutputGradientMatrix),
@@ -160,17 +134,18 @@ TEST_P(FactorProductTest, TakesAllRowsInTheOrderOfPositions) {
     FactorWorker worker(job, rank);
     for (int64_t round = 0; round < 4; ++round) {
       Effects last;
-      if (!own_last) last = worker.Push(round);
+      if (!own_last) last = worker.PushOwn(round);
       for (int peer = workers - 1; peer >= 0; --peer) {
         if (peer == rank) continue;
         EXPECT_THAT(last.done, IsEmpty());
         last = worker.Receive(peer, round);
       }
-      if (own_last) last = worker.Push(round);
+      if (own_last) last = worker.PushOwn(round);
       ASSERT_EQ(last.done.size(), 1u);
       EXPECT_EQ(last.done[0].round, round);
-      EXPECT_EQ(worker.machine.syncer(0).done_round(), round);
-      EXPECT_EQ(FloatsOf(worker.parameters), ParametersAfter(*job, round + 1));
+      EXPECT_EQ(worker.syncer().done_round(), round);
+      EXPECT_EQ(FloatsOf(worker.parameters()),
+                ParametersAfter(*job, round + 1));
     }
   }
 }
@@ -186,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(FactorExchangeTest, FramesWithTheOwnFactorsAreDiscarded) {
   FactorWorker worker(FactorJob(3), 1);
   const auto landing =
-      worker.Announce(1, FactorFrames(*worker.job, 1, 0)[0].header);
+      worker.Announce(1, FactorFrames(*worker.job(), 1, 0)[0].header);
   ASSERT_TRUE(landing.ok()) << landing.status();
   EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
 }
@@ -194,13 +169,13 @@ TEST(FactorExchangeTest, FramesWithTheOwnFactorsAreDiscarded) {
 TEST(FactorExchangeTest, TheCallersOptimizerGetsTheMeanInTheGradient) {
   FactorWorker worker(FactorJob(2, OptimizerPlace::kWorker), 0);
   for (int64_t round = 0; round < 3; ++round) {
-    const int64_t elements = worker.job->layers[0].parameters;
+    const int64_t elements = worker.elements();
     const Buffer gradient = FloatBuffer(std::vector<float>(elements, 99.0f));
-    worker.Push(round, gradient);
+    worker.PushOwn(round, gradient);
     EXPECT_EQ(worker.Receive(1, round).done.size(), 1u);
-    EXPECT_EQ(FloatsOf(gradient), MeanGradient(*worker.job, round));
+    EXPECT_EQ(FloatsOf(gradient), MeanGradient(*worker.job(), round));
     EXPECT_TRUE(gradient.unique());  // The machine has let go of it.
-    EXPECT_EQ(FloatsOf(worker.parameters), IntegerValues(elements, 0));
+    EXPECT_EQ(FloatsOf(worker.parameters()), IntegerValues(elements, 0));
   }
 }
 
@@ -209,7 +184,7 @@ TEST(FactorExchangeTest, TheCallersFactorsAreFreeWhenTheRoundIsDone) {
   const Buffer output_gradient = FloatBuffer(OutputGradient(0, 0));
   const Buffer input = FloatBuffer(Input(0, 0));
   Outbox out;
-  ASSERT_TRUE(worker.machine
+  ASSERT_TRUE(worker.machine()
                   .OnPushFactors(0, 0, {output_gradient, input, Buffer()}, out)
                   .ok());
   const Effects held = Carry(out);
@@ -231,12 +206,12 @@ TEST(FactorExchangeTest, MissingNamesThePeers) {
   EXPECT_EQ(fresh.syncer(0).Missing(), "shard 0 (chunk 0)");
 
   FactorWorker worker(job, 1);
-  worker.Push(0);
-  EXPECT_EQ(worker.machine.syncer(0).Missing(), "worker 0, worker 2, worker 3");
+  worker.PushOwn(0);
+  EXPECT_EQ(worker.syncer().Missing(), "worker 0, worker 2, worker 3");
   worker.Receive(2, 0);
-  DeliverAll(worker.machine, PeerId::Worker(0),
+  DeliverAll(worker.machine(), PeerId::Worker(0),
              {FactorFrames(*job, 0, 0)[0]});  // Its first factor only.
-  EXPECT_EQ(worker.machine.syncer(0).Missing(), "worker 0, worker 3");
+  EXPECT_EQ(worker.syncer().Missing(), "worker 0, worker 3");
 }
 
 // A gradient of a step with more rows than the factors have room for.
@@ -280,10 +255,8 @@ std::vector<float> MeanWithDense(const Job& job, int64_t round,
 TEST(FactorExchangeTest, ADenseGradientGoesInPlaceOfFactors) {
   FactorWorker worker(FactorJob(3, OptimizerPlace::kWorker), 1);
   for (int64_t round = 0; round < 3; ++round) {
-    const Buffer gradient = FloatBuffer(DenseGradient(*worker.job, 1, round));
-    Outbox out;
-    ASSERT_TRUE(worker.machine.OnPush(0, round, gradient, out).ok());
-    const Effects effects = Carry(out);
+    const Buffer gradient = FloatBuffer(DenseGradient(*worker.job(), 1, round));
+    const Effects effects = worker.Push(round, gradient);
     ASSERT_EQ(effects.sent.size(), 1u);
     EXPECT_EQ(effects.sent[0].frame.header.kind, FrameKind::kFactors);
     EXPECT_EQ(effects.sent[0].frame.header.part, kDensePart);
@@ -291,51 +264,27 @@ TEST(FactorExchangeTest, ADenseGradientGoesInPlaceOfFactors) {
     EXPECT_TRUE(effects.sent[0].IsFor(PeerId::Worker(0)));
     EXPECT_TRUE(effects.sent[0].IsFor(PeerId::Worker(2)));
     worker.Receive(0, round);
-    EXPECT_EQ(worker.machine.syncer(0).Missing(), "worker 2");
+    EXPECT_EQ(worker.syncer().Missing(), "worker 2");
     EXPECT_EQ(worker.Receive(2, round).done.size(), 1u);
-    EXPECT_EQ(FloatsOf(gradient), MeanWithDense(*worker.job, round, {1}));
+    EXPECT_EQ(FloatsOf(gradient), MeanWithDense(*worker.job(), round, {1}));
     // The frame has the values that were pushed.
     EXPECT_EQ(FloatsOf(effects.sent[0].frame.payload),
-              DenseGradient(*worker.job, 1, round));
-  }
-}
-
-TEST(FactorExchangeTest, DenseGradientsOfPeersAreAddedInTheOrderOfSeats) {
-  for (const bool bias : {true, false}) {
-    FactorWorker worker(FactorJob(3, OptimizerPlace::kWorker, bias), 0);
-    for (int64_t round = 0; round < 4; ++round) {
-      const Buffer gradient =
-          Buffer::AllocateZeroed(worker.job->layers[0].parameters * 4);
-      // In odd rounds only worker 2 pushes a dense gradient.
-      std::vector<int> dense = {2};
-      DeliverAll(worker.machine, PeerId::Worker(2),
-                 DenseFrames(*worker.job, 2, round));
-      worker.Push(round, gradient);
-      if (round % 2 == 0) {
-        dense = {1, 2};
-        DeliverAll(worker.machine, PeerId::Worker(1),
-                   DenseFrames(*worker.job, 1, round));
-      } else {
-        worker.Receive(1, round);
-      }
-      EXPECT_EQ(worker.machine.syncer(0).done_round(), round);
-      EXPECT_EQ(FloatsOf(gradient), MeanWithDense(*worker.job, round, dense));
-    }
+              DenseGradient(*worker.job(), 1, round));
   }
 }
 
 TEST(FactorExchangeTest, MeanOfADenseGradientGoesWhereTheCallerSays) {
   FactorWorker worker(FactorJob(2, OptimizerPlace::kWorker), 0);
-  const Buffer gradient = FloatBuffer(DenseGradient(*worker.job, 0, 0));
+  const Buffer gradient = FloatBuffer(DenseGradient(*worker.job(), 0, 0));
   const Buffer mean = Buffer::AllocateZeroed(gradient.bytes());
   Outbox out;
-  ASSERT_TRUE(
-      worker.machine.OnPush(0, 0, gradient, out, /*fit=*/true, 1.0f, mean)
-          .ok());
+  ASSERT_TRUE(worker.machine()
+                  .OnPush(0, 0, gradient, out, /*fit=*/true, 1.0f, mean)
+                  .ok());
   Carry(out);
   worker.Receive(1, 0);
-  EXPECT_EQ(FloatsOf(gradient), DenseGradient(*worker.job, 0, 0));
-  EXPECT_EQ(FloatsOf(mean), MeanWithDense(*worker.job, 0, {0}));
+  EXPECT_EQ(FloatsOf(gradient), DenseGradient(*worker.job(), 0, 0));
+  EXPECT_EQ(FloatsOf(mean), MeanWithDense(*worker.job(), 0, {0}));
   EXPECT_TRUE(gradient.unique());
   EXPECT_TRUE(mean.unique());
 }
@@ -359,12 +308,10 @@ TEST(FactorExchangeTest, ADenseGradientOfSeveralFramesIsAssembled) {
       ASSERT_TRUE(landing.ok()) << landing.status();
       EXPECT_EQ(landing->kind, Landing::Kind::kScratch);
     }
-    DeliverAll(worker.machine, PeerId::Worker(1), {frames[in_order ? 0 : 1]});
-    DeliverAll(worker.machine, PeerId::Worker(1), {frames[in_order ? 1 : 0]});
+    DeliverAll(worker.machine(), PeerId::Worker(1), {frames[in_order ? 0 : 1]});
+    DeliverAll(worker.machine(), PeerId::Worker(1), {frames[in_order ? 1 : 0]});
     const Buffer gradient = FloatBuffer(IntegerValues(elements, 9));
-    Outbox out;
-    ASSERT_TRUE(worker.machine.OnPush(0, 0, gradient, out).ok());
-    EXPECT_EQ(Carry(out).done.size(), 1u);
+    EXPECT_EQ(worker.Push(0, gradient).done.size(), 1u);
     const std::vector<float> own = IntegerValues(elements, 9);
     std::vector<float> expected(elements);
     for (int64_t i = 0; i < elements; ++i) {
@@ -380,7 +327,7 @@ TEST(FactorExchangeTest, ACarrierHandsOnNothingOfTheOwnHost) {
   Job made = *FactorJob(4);
   for (int i = 0; i < 4; ++i) made.workers[i].host = i / 2;
   FactorWorker worker(*MakeJob(std::move(made), /*shards=*/1), 0);
-  const Job& job = *worker.job;
+  const Job& job = *worker.job();
   // Seats 0 and 1 are those of this host, 2 and 3 those of the other one.
   int accepted = 0;
   for (int seat = 0; seat < 4; ++seat) {
@@ -398,7 +345,7 @@ TEST(FactorExchangeTest, ACarrierHandsOnNothingOfTheOwnHost) {
 
 TEST(FactorExchangeTest, ADenseGradientThatDoesNotFitIsRefused) {
   FactorWorker worker(FactorJob(3), 0);
-  const FrameHeader dense = DenseFrames(*worker.job, 1, 0).front().header;
+  const FrameHeader dense = DenseFrames(*worker.job(), 1, 0).front().header;
   const auto expect_refused = [&](const FrameHeader& header,
                                   const std::string& why) {
     const absl::Status status = worker.Announce(1, header).status();
@@ -414,8 +361,8 @@ TEST(FactorExchangeTest, ADenseGradientThatDoesNotFitIsRefused) {
   header = dense;
   header.offset = kFrameElementsMax;
   expect_refused(header, "");
-  DeliverAll(worker.machine, PeerId::Worker(1),
-             {FactorFrames(*worker.job, 1, 0)[0]});
+  DeliverAll(worker.machine(), PeerId::Worker(1),
+             {FactorFrames(*worker.job(), 1, 0)[0]});
   expect_refused(dense, "the worker has sent factors in this round already");
 }
 
@@ -436,19 +383,14 @@ TEST(FactorExchangeTest, FactorsOfSeveralFramesAreAssembled) {
     frames.push_back(std::move(frame));
   }
   ASSERT_EQ(frames.size(), 4u);
-  DeliverAll(worker.machine, PeerId::Worker(0),
+  DeliverAll(worker.machine(), PeerId::Worker(0),
              {frames[3], frames[0], frames[2], frames[1]});
   const auto own_output = IntegerValues(75000, 3);
   const auto own_input = IntegerValues(65700, 4);
   const Buffer gradient = Buffer::AllocateZeroed(elements * 4);
-  Outbox out;
-  ASSERT_TRUE(
-      worker.machine
-          .OnPushFactors(
-              0, 0, {FloatBuffer(own_output), FloatBuffer(own_input), gradient},
-              out)
-          .ok());
-  EXPECT_EQ(Carry(out).done.size(), 1u);
+  const Effects pushed = worker.PushFactors(
+      0, {FloatBuffer(own_output), FloatBuffer(own_input), gradient});
+  EXPECT_EQ(pushed.done.size(), 1u);
   output_gradient.insert(output_gradient.end(), own_output.begin(),
                          own_output.end());
   input.insert(input.end(), own_input.begin(), own_input.end());

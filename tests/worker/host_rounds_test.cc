@@ -39,10 +39,7 @@ std::string NameOf(const Case& c) {
 }
 
 JobPtr JobOf(const Case& c) {
-  JobOptions options;
-  options.optimizer.learning_rate = 1.0f;
-  options.optimizer.momentum = 0.0f;
-  options.optimizer_place = c.place;
+  JobOptions options = PlainSgd(c.place);
   options.overlap = c.overlap;
   options.deterministic = c.deterministic;
   const auto workers = static_cast<int>(c.hosts.size());

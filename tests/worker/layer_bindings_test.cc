@@ -95,7 +95,10 @@ TEST_F(LayerBindingsTest, AllLayersMustHaveEqualCountsOfStateArrays) {
 // Tests of CheckState.
 
 TEST_F(LayerBindingsTest, StateIsRefusedWhereTheServersRunTheOptimizer) {
+  EXPECT_TRUE(CheckState(layers_, OptimizerPlace::kServer).ok());
   layers_[1].state = Memory(8);
+  EXPECT_TRUE(CheckState(layers_, OptimizerPlace::kWorker).ok());
+  EXPECT_TRUE(CheckState(layers_, std::nullopt).ok());
   const absl::Status status = CheckState(layers_, OptimizerPlace::kServer);
   ExpectInvalid(status,
                 "layer fc has 8 floats of optimizer state, which the job would "
@@ -103,22 +106,6 @@ TEST_F(LayerBindingsTest, StateIsRefusedWhereTheServersRunTheOptimizer) {
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("ClientOptions::optimizer to kWorker"),
                     HasSubstr("LayerBinding::state empty")));
-}
-
-TEST_F(LayerBindingsTest, StateIsTakenWhereTheCallerMayRunTheOptimizer) {
-  layers_[1].state = Memory(8);
-  EXPECT_TRUE(CheckState(layers_, OptimizerPlace::kWorker).ok());
-  EXPECT_TRUE(CheckState(layers_, std::nullopt).ok());
-}
-
-TEST_F(LayerBindingsTest, LayersWithoutStateGoWithAnyOptimizer) {
-  for (const std::optional<OptimizerPlace> place :
-       {std::optional(OptimizerPlace::kServer),
-        std::optional(OptimizerPlace::kWorker),
-        std::optional<OptimizerPlace>()}) {
-    EXPECT_TRUE(CheckState(layers_, place).ok());
-  }
-  EXPECT_TRUE(CheckState({}, OptimizerPlace::kServer).ok());
 }
 
 TEST_F(LayerBindingsTest, OffsetsOfADenseGradientFitIntoFrames) {

@@ -26,14 +26,6 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-JobOptions PlainSgd(OptimizerPlace place) {
-  JobOptions options;
-  options.optimizer.learning_rate = 1.0f;
-  options.optimizer.momentum = 0.0f;
-  options.optimizer_place = place;
-  return options;
-}
-
 JobPtr RingJob(int workers, int64_t elements,
                OptimizerPlace place = OptimizerPlace::kWorker,
                WireType wire = WireType::kFloat32) {

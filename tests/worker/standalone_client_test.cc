@@ -46,12 +46,6 @@ void ExpectInvalid(const absl::Status& status, const std::string& message) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(message));
 }
 
-TEST_F(StandaloneClientTest, JobHasOneWorkerOfRankZero) {
-  EXPECT_EQ(client_->traits().rank, 0);
-  EXPECT_FALSE(client_->traits().updates_parameters);
-  EXPECT_TRUE(client_->Report().peers.empty());
-}
-
 TEST_F(StandaloneClientTest, EachStepHasOneContribution) {
   for (int64_t expected = 0; expected < 3; ++expected) {
     const absl::StatusOr<StepInfo> step = client_->BeginStep();

@@ -11,6 +11,15 @@
 
 namespace nereus {
 
+// Returns options of plain gradient descent: parameters -= mean gradient.
+inline JobOptions PlainSgd(OptimizerPlace place) {
+  JobOptions options;
+  options.optimizer.learning_rate = 1.0f;
+  options.optimizer.momentum = 0.0f;
+  options.optimizer_place = place;
+  return options;
+}
+
 // Worker with one layer, through several epochs.
 class WorkerUnderTest {
  public:
