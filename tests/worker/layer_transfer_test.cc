@@ -192,6 +192,15 @@ TEST(LayerDonorTest, AWorkerThatMayNotAskIsRefused) {
   refused(5, 7);
 }
 
+TEST(LayerDonorTest, LayersThatShardsUpdateHaveNoDonor) {
+  WorkerUnderTest worker(SmallJob(OptimizerPlace::kServer), 0);
+  worker.Start();
+  worker.ReceiveResults(kInitialRound, {0, 0, 0});
+  worker.Enter(WithJoiner(OptimizerPlace::kServer));
+  EXPECT_EQ(worker.Pull(5, 7).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 // The last worker leaves just as another worker joins: it pushes no more.
 TEST(LayerDonorTest, ADonorThatHasLeftServesItsLastRound) {
   Donor donor;
