@@ -8,10 +8,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +16,7 @@
 #include "common/base/random.h"
 #include "common/plan/ring_segments.h"
 #include "tests/testing/machine_harness.h"
-#include "tests/worker/worker_under_test.h"
+#include "tests/worker/worker_cluster.h"
 
 namespace nereus {
 namespace {
@@ -74,78 +70,25 @@ std::vector<float> Noise(int64_t count, int rank, int64_t round, int matrix) {
   return values;
 }
 
-// Workers with one layer, and a network that loses the frames that a test
-// names.
-class Cluster {
+class PeerCluster : public WorkerCluster {
  public:
-  Cluster(int workers, const Case& c) : case_(c), job_(PeerJob(workers, c)) {
-    for (const EpochWorker& each : job_->workers) {
-      auto& made = workers_[each.rank];
-      made = std::make_unique<WorkerUnderTest>(job_, each.rank);
-      made->Start();
-      made->ReceiveResults(kInitialRound, IntegerValues(made->elements(), 3));
-    }
-  }
+  PeerCluster(int workers, const Case& c)
+      : WorkerCluster(PeerJob(workers, c), /*seed=*/1), case_(c) {}
 
-  void Kill(int rank) { workers_.erase(rank); }
-  WorkerUnderTest& worker(int rank) { return *workers_.at(rank); }
-
-  // Enters an epoch with all workers of it that live. Returns what each worker
-  // asked for, undelivered.
-  std::map<int, Effects> Enter(const std::function<void(Job&)>& edit) {
-    job_ = EpochAfter(*job_, edit);
-    std::map<int, Effects> effects;
-    for (auto& [rank, worker] : workers_) {
-      effects[rank] = worker->Enter(job_);
-    }
-    return effects;
-  }
-  const Job& job() const { return *job_; }
-
-  Effects Push(int rank, int64_t round) {
+  void PushRound(int rank, int64_t round) {
     if (!case_.factors() || case_.PushesDense(rank, round)) {
-      gradients_[rank] = FloatBuffer(Noise(kElements, rank, round, 0));
-      return worker(rank).Push(round, gradients_[rank]);
+      return Push(rank, round, FloatBuffer(Noise(kElements, rank, round, 0)));
     }
-    gradients_[rank] = Buffer::AllocateZeroed(kElements * 4);
-    return worker(rank).PushFactors(
-        round,
-        {FloatBuffer(Noise(kRows * kM, rank, round, 0)),
-         FloatBuffer(Noise(kRows * kN, rank, round, 1)), gradients_[rank]});
+    PushFactors(rank, round,
+                {FloatBuffer(Noise(kRows * kM, rank, round, 0)),
+                 FloatBuffer(Noise(kRows * kN, rank, round, 1)),
+                 Buffer::AllocateZeroed(kElements * 4)});
   }
-
-  // True if a frame to this worker is lost.
-  using Loses = std::function<bool(const Frame& frame, int to)>;
-
-  // The first frame of a worker's contribution.
-  Frame FirstFrame(int from, int64_t round) const {
-    const bool ring = job_->routes[0].scheme == Scheme::kRing;
-    const int position = job_->PositionOf(from);
-    const RingSegments segments(kElements, job_->ContributorsOf(round));
-    const int64_t length = ring ? segments.Length(position) : kRows * kM;
-    return FramesOf(*job_, PeerId::Worker(from),
-                    ring ? FrameKind::kSum : FrameKind::kFactors, 0, position,
-                    round, Noise(std::max<int64_t>(length, 1), from, round, 0))
-        .front();
-  }
-
-  // Delivers what `from` sent, and the answers.
-  void Bring(int from, const Effects& effects, const Loses& lost = {}) {
-    for (const auto& sent : effects.sent) {
-      for (const EpochWorker& each : job_->workers) {
-        const PeerId to = PeerId::Worker(each.rank);
-        if (!sent.IsFor(to) || (lost && lost(sent.frame, each.rank))) {
-          continue;
-        }
-        BringOne(from, each.rank, sent.frame, lost);
-      }
-    }
-  }
-
-  // The result of a round: the parameters, or the mean gradient.
-  std::vector<float> Outcome(int rank) {
-    const bool here = job_->options.optimizer_place == OptimizerPlace::kServer;
-    return FloatsOf(here ? worker(rank).parameters() : gradients_.at(rank));
+  // Runs a whole round of these workers.
+  void Run(const std::vector<int>& ranks, int64_t round) {
+    for (const int rank : ranks) PushRound(rank, round);
+    Settle();
+    ExpectDone(ranks, round);
   }
   void ExpectDone(const std::vector<int>& ranks, int64_t round) {
     for (const int rank : ranks) {
@@ -153,24 +96,53 @@ class Cluster {
       EXPECT_EQ(Outcome(rank), Outcome(ranks[0])) << rank;
     }
   }
-  // Runs a whole round of these workers.
-  void Run(const std::vector<int>& ranks, int64_t round) {
-    for (const int rank : ranks) Bring(rank, Push(rank, round));
-    ExpectDone(ranks, round);
+  // The first frame of a worker's contribution.
+  Frame FirstFrame(int from, int64_t round) const {
+    const bool ring = job().routes[0].scheme == Scheme::kRing;
+    const int position = job().PositionOf(from);
+    const RingSegments segments(kElements, job().ContributorsOf(round));
+    const int64_t length = ring ? segments.Length(position) : kRows * kM;
+    return FramesOf(job(), PeerId::Worker(from),
+                    ring ? FrameKind::kSum : FrameKind::kFactors, 0, position,
+                    round, Noise(std::max<int64_t>(length, 1), from, round, 0))
+        .front();
   }
 
  private:
-  void BringOne(int from, int to, const Frame& frame, const Loses& lost) {
-    const auto delivery =
-        Deliver(worker(to).machine(), PeerId::Worker(from), frame);
-    ASSERT_TRUE(delivery.ok()) << delivery.status();
-    Bring(to, delivery->effects, lost);
+  const Case case_;
+};
+
+// Three workers. The last frames of `round` came to worker 0, which finished
+// it, but not to worker 1. Then worker 2 died.
+class HalfFinished : public PeerCluster {
+ public:
+  explicit HalfFinished(const Case& c, int64_t round = 1) : PeerCluster(3, c) {
+    for (int64_t done = 0; done < round; ++done) Run({0, 1, 2}, done);
+    for (const int rank : {0, 1}) PushRound(rank, round);
+    Settle();
+    set_loses([](const Frame& frame, PeerId to) {
+      return to == PeerId::Worker(1) && frame.header.kind != FrameKind::kSum;
+    });
+    PushRound(2, round);
+    Settle();
+    EXPECT_EQ(worker(0).syncer().done_round(), round);
+    EXPECT_EQ(worker(1).syncer().done_round(), round - 1);
   }
 
-  const Case case_;
-  JobPtr job_;
-  std::map<int, std::unique_ptr<WorkerUnderTest>> workers_;
-  std::map<int, Buffer> gradients_;
+  // Enters the epoch of workers 0 and 1, in which worker 0 is the source of
+  // `round`.
+  void EnterWithoutTwo(int64_t round = 1) {
+    Enter([&](Job& job) {
+      job.workers = {{0, 0}, {1, 0}};
+      job.history.finished_rounds = {
+          {0, round, /*source=*/0, /*contributors=*/3}};
+    });
+  }
+  // Question of a worker for a round.
+  Frame Pull(int rank, int64_t round) const {
+    return PullFrame(job(), PeerId::Worker(rank), FrameKind::kPullRound, 0, 0,
+                     round);
+  }
 };
 
 class PeerEpochTest : public testing::TestWithParam<Case> {};
@@ -196,29 +168,8 @@ INSTANTIATE_TEST_SUITE_P(
                           info.param.dense ? "_dense" : "");
     });
 
-// Returns three workers. The last frames of `round` came to worker 0, which
-// finished it, but not to worker 1. Then worker 2 died.
-Cluster HalfFinished(const Case& c, int64_t round = 1) {
-  Cluster cluster(3, c);
-  for (int64_t done = 0; done < round; ++done) cluster.Run({0, 1, 2}, done);
-  cluster.Bring(0, cluster.Push(0, round));
-  cluster.Bring(1, cluster.Push(1, round));
-  cluster.Bring(2, cluster.Push(2, round), [](const Frame& frame, int to) {
-    return to == 1 && frame.header.kind != FrameKind::kSum;
-  });
-  EXPECT_EQ(cluster.worker(0).syncer().done_round(), round);
-  EXPECT_EQ(cluster.worker(1).syncer().done_round(), round - 1);
-  cluster.Kill(2);
-  return cluster;
-}
-
-void WithoutTwo(Job& job) {
-  job.workers = {{0, 0}, {1, 0}};
-  job.history.finished_rounds = {{0, 1, /*source=*/0, /*contributors=*/3}};
-}
-
 TEST_P(PeerEpochTest, ReportsSayWhichRoundIsDone) {
-  Cluster cluster = HalfFinished(GetParam());
+  HalfFinished cluster(GetParam());
   for (const int rank : {0, 1}) {
     const MachineReport report = cluster.worker(rank).machine().Report();
     EXPECT_EQ(report.begun_step, 1);
@@ -233,27 +184,20 @@ TEST_P(PeerEpochTest, ReportsSayWhichRoundIsDone) {
 
 // The memory of round 4 had dense gradients in round 2.
 TEST_P(PeerEpochTest, ARoundFromTheSourceHasNothingOfAnEarlierRound) {
-  Cluster cluster = HalfFinished(GetParam(), /*round=*/4);
-  auto entered = cluster.Enter([](Job& job) {
-    job.workers = {{0, 0}, {1, 0}};
-    job.history.finished_rounds = {{0, 4, /*source=*/0, /*contributors=*/3}};
-  });
-  ASSERT_EQ(entered[1].sent.size(), 1u);
-  EXPECT_EQ(entered[1].sent[0].to, PeerId::Worker(0));
-  EXPECT_EQ(entered[1].sent[0].frame.header.kind, FrameKind::kPullRound);
-  EXPECT_EQ(entered[1].sent[0].frame.header.round, 4);
+  HalfFinished cluster(GetParam(), /*round=*/4);
+  cluster.EnterWithoutTwo(/*round=*/4);
   EXPECT_EQ(cluster.worker(1).syncer().Missing(), "worker 0");
-  cluster.Bring(1, entered[1]);
+  cluster.Settle();
   cluster.ExpectDone({0, 1}, 4);
   EXPECT_EQ(cluster.worker(1).syncer().contributors(), 3);
   cluster.Run({0, 1}, 5);
 }
 
 TEST_P(PeerEpochTest, FramesOfARoundTellAlikeOfDenseGradients) {
-  Cluster cluster = HalfFinished(GetParam());
-  auto entered = cluster.Enter(WithoutTwo);
+  HalfFinished cluster(GetParam());
+  cluster.EnterWithoutTwo();
   const auto asked = Deliver(cluster.worker(0).machine(), PeerId::Worker(1),
-                             entered[1].sent[0].frame);
+                             cluster.Pull(1, 1));
   ASSERT_TRUE(asked.ok()) << asked.status();
   WorkerUnderTest& receiver = cluster.worker(1);
   const auto announce = [&](int frame, uint16_t frames) {
@@ -275,9 +219,9 @@ TEST_P(PeerEpochTest, FramesOfARoundTellAlikeOfDenseGradients) {
 }
 
 TEST_P(PeerEpochTest, TheSourceAnswersOnceInAnEpoch) {
-  Cluster cluster = HalfFinished(GetParam());
-  auto entered = cluster.Enter(WithoutTwo);
-  const Frame pull = entered[1].sent[0].frame;
+  HalfFinished cluster(GetParam());
+  cluster.EnterWithoutTwo();
+  const Frame pull = cluster.Pull(1, 1);
   Machine& source = cluster.worker(0).machine();
   EXPECT_EQ(DeliverAll(source, PeerId::Worker(1), {pull}).sent.size(),
             GetParam().frames_kept());
@@ -287,13 +231,12 @@ TEST_P(PeerEpochTest, TheSourceAnswersOnceInAnEpoch) {
 }
 
 TEST_P(PeerEpochTest, AWorkerThatIsNotTheSourceRefuses) {
-  Cluster cluster = HalfFinished(GetParam());
-  cluster.Enter(WithoutTwo);
+  HalfFinished cluster(GetParam());
+  cluster.EnterWithoutTwo();
   const auto refused = [&](int source, int asking, int64_t round) {
     const absl::Status status =
         Deliver(cluster.worker(source).machine(), PeerId::Worker(asking),
-                PullFrame(cluster.job(), PeerId::Worker(asking),
-                          FrameKind::kPullRound, 0, 0, round))
+                cluster.Pull(asking, round))
             .status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()),
@@ -305,10 +248,10 @@ TEST_P(PeerEpochTest, AWorkerThatIsNotTheSourceRefuses) {
 }
 
 TEST_P(PeerEpochTest, OnlyFramesOfTheSourceCountForTheRound) {
-  Cluster cluster = HalfFinished(GetParam());
+  HalfFinished cluster(GetParam());
   cluster.Enter([](Job& job) {
-    WithoutTwo(job);
-    job.workers.push_back({3, 2});  // A worker that has just joined.
+    job.workers = {{0, 0}, {1, 0}, {3, 2}};  // Worker 3 has just joined.
+    job.history.finished_rounds = {{0, 1, /*source=*/0, /*contributors=*/3}};
   });
   const absl::Status status =
       cluster.worker(1)
@@ -322,13 +265,13 @@ TEST_P(PeerEpochTest, OnlyFramesOfTheSourceCountForTheRound) {
 }
 
 TEST_P(PeerEpochTest, AWorkerThatHasLeftTakesNoFrames) {
-  Cluster cluster(2, GetParam());
-  cluster.Push(1, 0);
+  PeerCluster cluster(2, GetParam());
+  cluster.PushRound(1, 0);
   cluster.Enter([](Job& job) {
     job.workers = {{0, 0}};
     job.crew.left_workers = {1};
   });
-  cluster.Push(0, 0);
+  cluster.PushRound(0, 0);
   const absl::Status status =
       cluster.worker(1)
           .machine()

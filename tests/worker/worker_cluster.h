@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "common/base/random.h"
 #include "server/shard/shard.h"
 #include "tests/testing/machine_harness.h"
@@ -36,7 +39,7 @@ class WorkerCluster {
 
   const Job& job() const { return *job_; }
   WorkerUnderTest& worker(int rank) { return *workers_.at(rank); }
-  // Gradient that a worker pushed last.
+  // Gradient that a worker pushed last, or the memory for its mean.
   const Buffer& gradient(int rank) const { return gradients_.at(rank); }
   // Mean of the last round of a worker (LayerDone::mean).
   Buffer mean(int rank) { return means_[rank]; }
@@ -44,6 +47,16 @@ class WorkerCluster {
   void Push(int rank, int64_t round, Buffer gradient) {
     gradients_[rank] = std::move(gradient);
     Send(PeerId::Worker(rank), worker(rank).Push(round, gradients_[rank]));
+  }
+  void PushFactors(int rank, int64_t round, FactorBuffers factors) {
+    gradients_[rank] = factors.gradient;
+    Send(PeerId::Worker(rank),
+         worker(rank).PushFactors(round, std::move(factors)));
+  }
+  // Result of a worker's last round: the parameters, or the mean gradient.
+  std::vector<float> Outcome(int rank) {
+    const bool here = job_->options.optimizer_place == OptimizerPlace::kServer;
+    return FloatsOf(here ? worker(rank).parameters() : gradients_.at(rank));
   }
   void Wait(int rank) {
     Outbox out;
@@ -66,15 +79,21 @@ class WorkerCluster {
     }
   }
 
-  // Begins an epoch without the frames under way; without worker `lost`, unless
-  // it is -1.
-  void Enter(int lost = -1) {
+  // Sets the condition by which frames to a member are lost.
+  void set_loses(std::function<bool(const Frame& frame, PeerId to)> loses) {
+    loses_ = std::move(loses);
+  }
+
+  // Begins an epoch without the frames under way, and without workers that are
+  // no longer in the job.
+  void Enter(const std::function<void(Job&)>& edit) {
     wires_.clear();
-    job_ = EpochAfter(*job_, [&](Job& job) {
-      std::erase_if(job.workers,
-                    [&](const EpochWorker& each) { return each.rank == lost; });
+    loses_ = nullptr;
+    job_ = EpochAfter(*job_, edit);
+    std::erase_if(workers_, [&](const auto& worker) {
+      return job_->PositionOf(worker.first) < 0 &&
+             !absl::c_linear_search(job_->crew.left_workers, worker.first);
     });
-    if (lost >= 0) workers_.erase(lost);
     Outbox out;
     shard_.OnEpoch(job_, out);
     Send(PeerId::Shard(0), Carry(out));
@@ -91,12 +110,14 @@ class WorkerCluster {
   void Send(PeerId from, const Effects& effects) {
     for (const LayerDone& done : effects.done) means_[from.rank] = done.mean;
     for (const Effects::Sent& sent : effects.sent) {
-      if (sent.to.has_value()) {
-        wires_[{from, *sent.to}].push_back(sent.frame);
-        continue;
-      }
+      std::vector<PeerId> receivers;
+      if (sent.to.has_value()) receivers.push_back(*sent.to);
       for (const int32_t rank : sent.workers) {
-        wires_[{from, PeerId::Worker(rank)}].push_back(sent.frame);
+        receivers.push_back(PeerId::Worker(rank));
+      }
+      for (const PeerId to : receivers) {
+        if (loses_ && loses_(sent.frame, to)) continue;
+        wires_[{from, to}].push_back(sent.frame);
       }
     }
   }
@@ -108,6 +129,7 @@ class WorkerCluster {
   std::map<int, Buffer> gradients_;
   std::map<int, Buffer> means_;
   std::map<std::pair<PeerId, PeerId>, std::deque<Frame>> wires_;
+  std::function<bool(const Frame& frame, PeerId to)> loses_;
 };
 
 }  // namespace nereus
