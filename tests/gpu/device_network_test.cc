@@ -291,12 +291,6 @@ TEST_P(ModelsTest, GradientsOfAWholeStepAgreeWithTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Models, ModelsTest, testing::Values("mlp", "cnn"),
                          [](const auto& model) { return model.param; });
 
-TEST_F(DeviceNetworkTest, MissingGpuIsNamed) {
-  const auto none = CudaDevice::Create(99);
-  EXPECT_EQ(none.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(none.status().message()), HasSubstr("GPU 99"));
-}
-
 TEST_F(DeviceNetworkTest, FailedAllocationNamesTheBytes) {
   const auto array = device_->Allocate(int64_t{1} << 45);
   EXPECT_EQ(array.status().code(), absl::StatusCode::kResourceExhausted);

@@ -606,39 +606,35 @@ TEST_F(GpuClientTest, WrongMemoryIsNamed) {
 TEST_F(GpuClientTest, WrongOptionsAreNamed) {
   LocalCluster cluster(GpuJob(1, 1));
   GpuToyWorker worker;
-  const auto connect = [&](const GpuOptions& gpu,
+  std::vector<float> host(300 * 700);
+  const auto refusal = [&](const GpuOptions& gpu,
                            std::vector<LayerBinding> layers) {
-    return ConnectOnGpu(cluster.client_options(), gpu, std::move(layers),
-                        worker.stream())
-        .status();
+    const absl::Status status = ConnectOnGpu(cluster.client_options(), gpu,
+                                             std::move(layers), worker.stream())
+                                    .status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    return std::string(status.message());
   };
   GpuOptions gpu;
   gpu.device = 99;
-  const absl::Status no_such = connect(gpu, worker.Bindings());
-  EXPECT_EQ(no_such.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(no_such.message()), HasSubstr("GPU 99"));
-  gpu = {};
+  EXPECT_THAT(refusal(gpu, worker.Bindings()), HasSubstr("GPU 99"));
   gpu.device = -1;
-  EXPECT_THAT(std::string(connect(gpu, worker.Bindings()).message()),
-              HasSubstr("device is -1"));
+  EXPECT_THAT(refusal(gpu, worker.Bindings()), HasSubstr("device is -1"));
   gpu = {};
   gpu.staging_bytes = 1000;
-  EXPECT_THAT(std::string(connect(gpu, worker.Bindings()).message()),
+  EXPECT_THAT(refusal(gpu, worker.Bindings()),
               AllOf(HasSubstr("staging_bytes is 1000"), HasSubstr("needs")));
-  std::vector<float> host(300 * 700);
   std::vector<LayerBinding> layers = worker.Bindings(/*with_state=*/true);
   layers[0].state = absl::MakeSpan(host);
-  EXPECT_THAT(
-      std::string(connect({}, layers).message()),
-      AllOf(HasSubstr("layer conv, state"), HasSubstr("not memory of a GPU")));
+  EXPECT_THAT(refusal({}, layers), AllOf(HasSubstr("layer conv, state"),
+                                         HasSubstr("not memory of a GPU")));
   layers[0].state = {static_cast<float*>(nullptr), host.size()};
-  EXPECT_THAT(std::string(connect({}, layers).message()),
+  EXPECT_THAT(refusal({}, layers),
               AllOf(HasSubstr("layer conv"), HasSubstr("null")));
   layers = worker.Bindings();
   layers[0].parameters = absl::MakeSpan(host);
-  EXPECT_THAT(std::string(connect({}, layers).message()),
-              AllOf(HasSubstr("layer conv, parameters"),
-                    HasSubstr("not memory of a GPU")));
+  EXPECT_THAT(refusal({}, layers), AllOf(HasSubstr("layer conv, parameters"),
+                                         HasSubstr("not memory of a GPU")));
 }
 
 // A pushed gradient belongs to the client until the Wait for its round.

@@ -216,25 +216,6 @@ TEST_P(NetworkModelsTest, EachLayersGradientPredictsTheLoss) {
   }
 }
 
-TEST_P(NetworkModelsTest, BackwardCallsForEachLayerLastFirst) {
-  const auto network = MakeNetwork(GetParam(), {16, 16, 1}, 1);
-  network->Initialize(1);
-  const Batch batch(*network, 1);
-  network->Forward(batch.images, batch.labels);
-  std::vector<int> order;
-  ASSERT_TRUE(network
-                  ->Backward([&](int layer) {
-                    order.push_back(layer);
-                    return absl::OkStatus();
-                  })
-                  .ok());
-  std::vector<int> expected;
-  for (int i = static_cast<int>(network->specs().size()) - 1; i >= 0; --i) {
-    expected.push_back(i);
-  }
-  EXPECT_EQ(order, expected);
-}
-
 // From the callback for a layer on, a client may write the parameters of this
 // layer and read its gradient or factors.
 TEST_P(NetworkModelsTest, ParametersMayChangeOnceALayerIsReady) {
@@ -293,19 +274,6 @@ TEST_P(NetworkModelsTest, FactorsStayUntilTheNextForwardHasAwaitedTheirLayer) {
       });
   EXPECT_TRUE(loss.ok()) << loss.status();
   EXPECT_EQ(next, static_cast<int>(network->specs().size()));
-}
-
-TEST_P(NetworkModelsTest, BackwardStopsAtTheFirstError) {
-  const auto network = MakeNetwork(GetParam(), {16, 16, 1}, 1);
-  const Batch batch(*network, 1);
-  network->Forward(batch.images, batch.labels);
-  int calls = 0;
-  const absl::Status status = network->Backward([&](int /*layer*/) {
-    ++calls;
-    return UnavailableError("the job is gone");
-  });
-  EXPECT_EQ(status, UnavailableError("the job is gone"));
-  EXPECT_EQ(calls, 1);
 }
 
 TEST_P(NetworkModelsTest, PredictTakesAnyCountUpToTheBatch) {
