@@ -94,9 +94,9 @@ TEST_F(FirstRunEmulationTest, EachStepButSanitizersGivesValues) {
         "replay: resnet-50, 1 worker: GPU minus CPU",
         "replay: vgg19, 1 worker: GPU minus CPU"}) {
     ExpectRow(name, "noted");
-    EXPECT_NE(rows_[name].at("threshold"), "") << name;
+    EXPECT_NE(rows_[name]["threshold"], "") << name;
   }
-  EXPECT_EQ(rows_["sanitizers: memcheck kernel_test"].at("note"),
+  EXPECT_EQ(rows_["sanitizers: memcheck kernel_test"]["note"],
             "compute-sanitizer needs a GPU, and this one is emulated");
   EXPECT_THAT(File("first_run.log"), HasSubstr("[  PASSED  ]"));
 }

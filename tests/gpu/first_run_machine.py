@@ -24,6 +24,16 @@ LIMIT_S = 2340
 RELATIONS = {">=": operator.ge, "<=": operator.le, "=": operator.eq}
 
 
+# Program that asks the driver for GPUs, without a library of CUDA. Prints nothing if there is one.
+ASK_DRIVER = """
+import ctypes
+cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+error = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
+if error or count.value == 0:
+    print(f"the driver has {count.value} GPUs and answers with error {error}")
+"""
+
+
 class ProgramFailed(Exception):
     """A program did not end well; the message says how."""
 
@@ -51,23 +61,21 @@ class Outcome:
 
 
 def ask_nvidia_smi(question):
-    """What the driver says about each GPU, one line each. Raises an error that says why it says
-    nothing."""
-    asked = subprocess.run(
-        ["nvidia-smi", f"--query-gpu={question}", "--format=csv,noheader,nounits"], text=True,
-        timeout=60, capture_output=True, check=False)
-    if asked.returncode != 0:
-        raise OSError(f"nvidia-smi: {(asked.stdout + asked.stderr).strip()[:160]}")
-    return asked.stdout.strip().split("\n")
+    """Answers of the driver for each GPU; empty if it does not answer."""
+    try:
+        asked = subprocess.run(
+            ["nvidia-smi", f"--query-gpu={question}", "--format=csv,noheader,nounits"],
+            text=True, timeout=60, capture_output=True, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return asked.stdout.strip().split("\n") if asked.returncode == 0 else []
 
 
 def memory_used():
     """Memory in use on GPU 0 in MiB; None if it is not known."""
     time.sleep(2)  # The driver frees the memory of a process a moment after its end.
-    try:
-        return int(ask_nvidia_smi("memory.used")[0])
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None
+    used = ask_nvidia_smi("memory.used")
+    return int(used[0]) if used and used[0].isdigit() else None
 
 
 def find_library_folder(name):
@@ -122,13 +130,11 @@ class Machine:
 
     def _why_no_gpu(self):
         """The reason why no GPU can be used; empty if one can be."""
-        if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1":
-            return "CUDA_VISIBLE_DEVICES hides it"
-        try:
-            ask_nvidia_smi("name")
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return str(error)
-        return ""
+        if not os.path.exists("/dev/nvidiactl"):
+            return "there is no /dev/nvidiactl"
+        # A driver that hangs must not hang the caller.
+        outcome = self.run([sys.executable, "-c", ASK_DRIVER], 60)
+        return outcome.why() if outcome.code != 0 else outcome.output.strip()
 
     def describe(self):
         """Facts about the machine, on which values depend."""
@@ -137,9 +143,9 @@ class Machine:
                               self.cublas or "not found: factor products cannot run",
                  "CPU cores": str(os.cpu_count()), "system": platform.platform()}
         if not facts["GPU"]:
-            facts["GPU"] = "; ".join(ask_nvidia_smi(
-                "name,driver_version,pcie.link.gen.current,pcie.link.gen.max,"
-                "pcie.link.width.current,memory.total,compute_mode")[:8])
+            asked = ask_nvidia_smi("name,driver_version,pcie.link.gen.current,pcie.link.gen.max,"
+                                   "pcie.link.width.current,memory.total,compute_mode")
+            facts["GPU"] = "; ".join(asked[:8]) or "nvidia-smi does not say which"
         return facts
 
     def program(self, name):

@@ -24,9 +24,9 @@ TEST(FirstRunTest, RunWithoutAGpuSaysWhatItSkipped) {
   EXPECT_EQ(run.Finish(), 0) << run.error();
   for (const char* step :
        {"ceilings", "client", "jobs", "kernels", "replay", "sanitizers"}) {
-    EXPECT_THAT(run.output(), HasSubstr(absl::StrCat(
-                                  "| ", step, " | all | - |  |  | skipped | ",
-                                  "no GPU: CUDA_VISIBLE_DEVICES hides it |")));
+    EXPECT_THAT(run.output(),
+                HasSubstr(absl::StrCat(
+                    "| ", step, " | all | - |  |  | skipped | no GPU: the")));
   }
   EXPECT_THAT(run.output(), HasSubstr("0 passed, 0 failed, 6 skipped"));
 }
