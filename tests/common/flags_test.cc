@@ -1,6 +1,7 @@
-// Errors and warnings about command lines and variables. Each
-// command line is parsed in a child process (EXPECT_EXIT), with variables
-// of its own; gtest compares what the child writes to standard error.
+// Command lines: errors and warnings, the first line of a log, job files, and
+// files with models. A command line that may end the process is parsed in a
+// child process (EXPECT_EXIT), with variables of its own; gtest compares what
+// the child writes to standard error. job_spec_test.cc tests a job's options.
 
 #include "common/flags/flags.h"
 
@@ -10,14 +11,20 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
+#include "common/base/version.h"
+#include "common/flags/given_options.h"
+#include "common/flags/job_file.h"
+#include "common/flags/model_file.h"
 
 extern char** environ;
 
@@ -513,6 +520,282 @@ INSTANTIATE_TEST_SUITE_P(
                  "lease_seconds is 0"},
         Renaming{"EmptyMessage", "", ""}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// Returns the first line of a program with these arguments.
+std::string StartOf(std::vector<std::string> arguments) {
+  CLI::App app("Tests the first line.", "tester");
+  int steps = 10;
+  bool once = false;
+  LogFlags log;
+  JobFlags job;
+  AddFlag(app, "steps", steps, "a number");
+  AddSwitch(app, "once", once, "a switch");
+  AddCommonFlags(app, "tester", log);
+  AddJobFlags(app, job);
+  arguments.insert(arguments.begin(), "tester");
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  const int argc = static_cast<int>(argv.size());
+  argv.push_back(nullptr);
+  EXPECT_EQ(ParseFlags(app, argc, argv.data()), -1);
+  return DescribeStart(app, argc, argv.data(), &job);
+}
+
+const std::string kName = absl::StrCat("tester ", kVersion);
+
+TEST(GivenOptionsTest, OptionsWithTheirDefaultsAreNotShown) {
+  EXPECT_EQ(StartOf({}), kName);
+  EXPECT_EQ(StartOf({"--steps=10", "--log-format=text", "--update=sgd"}),
+            kName);
+}
+
+TEST(GivenOptionsTest, OtherOptionsAreShownByOrigin) {
+  setenv("NEREUS_LOG_FORMAT", "json", /*overwrite=*/1);
+  setenv("NEREUS_STEPS", "30", /*overwrite=*/1);
+  const std::string line = StartOf({"--steps", "20", "--once"});
+  unsetenv("NEREUS_LOG_FORMAT");
+  unsetenv("NEREUS_STEPS");
+  EXPECT_EQ(line, absl::StrCat(kName,
+                               "; command line: --steps=20 --once=true"
+                               "; variables: NEREUS_LOG_FORMAT=json"));
+}
+
+TEST(GivenOptionsTest, OptionsOfTheJobFileAreShownUnlessAFlagReplacesThem) {
+  const std::string path = testing::TempDir() + "/given_options.conf";
+  std::ofstream(path) << "workers = 3\nquorum = solo\nstaleness = 2\n"
+                         "update = sgd\n";
+  EXPECT_EQ(StartOf({absl::StrCat("--job=", path), "--staleness=4"}),
+            absl::StrCat(kName, "; command line: --job=", path,
+                         " --staleness=4; job file ", path,
+                         ": workers=3 quorum=solo"));
+}
+
+TEST(JobFileTest, FileSetsOnlyTheNamedOptions) {
+  JobSpec spec;
+  const auto names = ParseJobText(
+      "# A job of two machines.\n"
+      "\n"
+      "workers = 8   # Four on each.\r\n"
+      "\tupdate=adam\n"
+      "learning-rate  =  0.5",
+      spec);
+  ASSERT_TRUE(names.ok()) << names.status();
+  EXPECT_THAT(*names, ElementsAre("workers", "update", "learning-rate"));
+  EXPECT_EQ(spec.workers, 8);
+  EXPECT_EQ(spec.options.optimizer.rule, UpdateRule::kAdam);
+  EXPECT_EQ(spec.options.optimizer.learning_rate, 0.5F);
+  EXPECT_EQ(spec.shards, JobSpec().shards);
+}
+
+struct BadText {
+  const char* name;
+  const char* text;
+  const char* message;
+};
+
+class BadJobFileTest : public testing::TestWithParam<BadText> {};
+
+TEST_P(BadJobFileTest, BadJobFileIsRefusedWithTheLine) {
+  JobSpec spec;
+  const absl::Status status = ParseJobText(GetParam().text, spec).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(std::string(status.message()), GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Lines, BadJobFileTest,
+    testing::Values(
+        BadText{
+            "UnknownOption", "workers = 2\nlerning-rate = 0.1\n",
+            "line 2: \"lerning-rate\" is not an option of a job; did you mean "
+            "learning-rate?"},
+        BadText{"FlagInsteadOfName", "--workers=2",
+                "line 1: \"--workers\" is not an option of a job; did you mean "
+                "workers?"},
+        BadText{"Value", "update = sdg",
+                "line 1: update: \"sdg\" is not one of sgd, adam"},
+        BadText{"NoValue", "workers =",
+                "line 1: workers: \"\" is not a number from 1 to 65536"},
+        BadText{"NoEqualsSign", "workers 2",
+                "line 1: \"workers 2\" is not NAME = VALUE"},
+        BadText{"Twice", "workers = 2\nworkers = 3",
+                "line 2: workers is set more than once"},
+        BadText{"Binary", "\x01\x02=\xff",
+                "line 1: \"\\x01\\x02\" is not an option of a job"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(JobFileTest, WrittenJobIsReadBack) {
+  JobSpec spec;
+  spec.name = "run#3";
+  spec.workers = 3;
+  spec.options.rounds.quorum = Quorum::kSolo;
+  spec.options.rounds.staleness = 7;
+  spec.options.optimizer.learning_rate = 0.1F / 3;
+  JobSpec read;
+  const auto names = ParseJobText(JobText(spec), read);
+  ASSERT_TRUE(names.ok()) << names.status();
+  EXPECT_EQ(JobText(read), JobText(spec));
+  EXPECT_EQ(read.options, spec.options);
+  EXPECT_EQ(read.name, "run#3");
+  EXPECT_THAT(JobText(spec),
+              AllOf(HasSubstr("workers = 3\n"), HasSubstr("staleness = 7\n"),
+                    Not(HasSubstr("beta1"))));
+}
+
+TEST(JobFileTest, UnreadableFileIsNamed) {
+  JobSpec spec;
+  const absl::Status status = ReadJobFile("/nowhere/job.conf", spec).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/nowhere/job.conf"));
+}
+
+TEST(JobFileTest, ByteOrderMarkIsNoPartOfTheFirstOption) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/marked.conf");
+  std::ofstream(path) << "\xef\xbb\xbfworkers = 7\r\n";
+  JobSpec spec;
+  const auto names = ReadJobFile(path, spec);
+  ASSERT_TRUE(names.ok()) << names.status();
+  EXPECT_EQ(spec.workers, 7);
+}
+
+// Precedence.
+
+class JobFlagsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const JobOption& option : JobOptionTable()) {
+      unsetenv(FlagVariable(option.name).c_str());
+    }
+    unsetenv("NEREUS_JOB");
+    path_ = absl::StrCat(testing::TempDir(), "/job.conf");
+    std::ofstream(path_) << "workers = 2\nservers = 2\nlease = 20\n";
+  }
+
+  // Returns the job that a command line describes.
+  JobSpec Parse(std::vector<std::string> arguments) {
+    CLI::App app("Has a job.", "tester");
+    JobFlags flags;
+    AddJobFlags(app, flags);
+    arguments.insert(arguments.begin(), "tester");
+    std::vector<char*> pointers;
+    for (std::string& text : arguments) pointers.push_back(text.data());
+    code_ = ParseFlags(app, static_cast<int>(pointers.size()), pointers.data());
+    return flags.spec;
+  }
+
+  std::string path_;
+  int code_ = 0;
+};
+
+TEST_F(JobFlagsTest, FlagWinsOverVariableAndVariableOverFile) {
+  setenv("NEREUS_SERVERS", "3", /*overwrite=*/1);
+  setenv("NEREUS_LEASE", "30", /*overwrite=*/1);
+  // The position of --job on the command line does not matter.
+  for (const auto& arguments :
+       {std::vector<std::string>{"--lease=40"},
+        std::vector<std::string>{"--backup=0", "--lease=40"}}) {
+    std::vector<std::string> line = arguments;
+    line.push_back("--job=" + path_);
+    const JobSpec spec = Parse(line);
+    EXPECT_EQ(code_, -1);
+    EXPECT_EQ(spec.workers, 2);         // From the file.
+    EXPECT_EQ(spec.shards, 3);          // From the variable.
+    EXPECT_EQ(spec.lease_seconds, 40);  // From the flag.
+    EXPECT_EQ(spec.options.nan, JobSpec().options.nan);
+  }
+}
+
+TEST_F(JobFlagsTest, VariableMayNameTheFile) {
+  setenv("NEREUS_JOB", path_.c_str(), /*overwrite=*/1);
+  EXPECT_EQ(Parse({}).workers, 2);
+  EXPECT_EQ(code_, -1);
+}
+
+TEST_F(JobFlagsTest, SwitchWorksWithAndWithoutAValue) {
+  EXPECT_TRUE(Parse({"--deterministic"}).options.deterministic);
+  EXPECT_TRUE(Parse({"--deterministic=on"}).options.deterministic);
+  EXPECT_FALSE(Parse({"--deterministic=off"}).options.deterministic);
+  EXPECT_EQ(code_, -1);
+}
+
+TEST_F(JobFlagsTest, WrongFileIsAUsageError) {
+  std::ofstream(path_) << "workers = many\n";
+  testing::internal::CaptureStderr();
+  Parse({"--job=" + path_});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr(absl::StrCat("tester: --job: ", path_,
+                                     ", line 1: workers: \"many\" is not a "
+                                     "number from 1 to 65536")));
+  EXPECT_EQ(code_, 2);
+}
+
+// Writes a table with one layer of 2^20 rows a sample. Returns its name.
+std::string TableFile() {
+  const std::string path = testing::TempDir() + "/table.csv";
+  EXPECT_TRUE(WriteTextFile(path,
+                            "name,kind,m,n,parameters,rows_per_sample\n"
+                            "fc,fc,64,64,4160,1048576")
+                  .ok());
+  return path;
+}
+
+TEST(ModelFileTest, TableIsRead) {
+  const auto layers = LoadModelOrFile(TableFile(), 3);
+  ASSERT_TRUE(layers.ok()) << layers.status();
+  EXPECT_EQ(layers->front().rows, 3 << 20);
+}
+
+// Spreadsheets write the mark. Only the first one is a mark.
+TEST(ModelFileTest, ByteOrderMarkIsLeftOut) {
+  const std::string path = testing::TempDir() + "/marked.csv";
+  const std::string table =
+      "name,kind,m,n,parameters,rows_per_sample\r\nfc,fc,64,64,4160,2";
+  ASSERT_TRUE(WriteTextFile(path, "\xef\xbb\xbf" + table).ok());
+  const auto layers = LoadModelOrFile(path, 1);
+  ASSERT_TRUE(layers.ok()) << layers.status();
+  EXPECT_EQ(layers->front().name, "fc");
+
+  ASSERT_TRUE(WriteTextFile(path, "\xef\xbb\xbf\xef\xbb\xbf" + table).ok());
+  EXPECT_THAT(std::string(LoadModelOrFile(path, 1).status().message()),
+              HasSubstr("line 1: expected the header"));
+  ASSERT_TRUE(WriteTextFile(path, "\xef\xbb").ok());
+  EXPECT_EQ(ReadTextFile(path).value_or(""), "\xef\xbb\n");
+}
+
+TEST(ModelFileTest, ComputeTraceIsReadAndItsErrorsNameTheFile) {
+  const auto layers = LoadModelOrFile(TableFile(), 1);
+  ASSERT_TRUE(layers.ok()) << layers.status();
+  const std::string path = testing::TempDir() + "/times.json";
+  ASSERT_TRUE(WriteTextFile(path,
+                            "\xef\xbb\xbf{\"layers\": [{\"name\": \"fc\", "
+                            "\"forward_seconds\": 1, "
+                            "\"backward_seconds\": 2}]}")
+                  .ok());
+  const auto times = LoadComputeTrace(path, *layers);
+  ASSERT_TRUE(times.ok()) << times.status();
+  EXPECT_EQ(times->front().backward, absl::Seconds(2));
+
+  ASSERT_TRUE(WriteTextFile(path, "{}").ok());
+  const absl::Status status = LoadComputeTrace(path, *layers).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path + ": "));
+}
+
+TEST(ModelFileTest, WrongBatchIsNoErrorOfTheFile) {
+  for (const std::string& model : {TableFile(), std::string("vgg19")}) {
+    const absl::Status status = LoadModelOrFile(model, 0).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), "batch is 0, not from 1 to 1048576");
+  }
+}
+
+TEST(ModelFileTest, LayerWithTooManyRowsIsAnErrorOfTheFile) {
+  const std::string path = TableFile();
+  const absl::Status status = LoadModelOrFile(path, 1 << 20).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(path + ": line 2, column 6 (rows_per_sample)"));
+}
 
 }  // namespace
 }  // namespace nereus

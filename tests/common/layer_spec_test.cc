@@ -1,5 +1,6 @@
 // Layers and models: their names, limits, descriptions, and the signature that
-// tells models apart. BadLayerTest has a row for each rule.
+// tells models apart; schemes and wire types. BadLayerTest has a row for each
+// rule.
 
 #include "common/plan/layer_spec.h"
 
@@ -10,6 +11,9 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "common/plan/scheme.h"
+#include "common/plan/wire_type.h"
 
 namespace nereus {
 namespace {
@@ -268,6 +272,73 @@ TEST(WithRowsOfTest, UnknownRowsBecomeThoseOfTheJob) {
   // Layers without factors keep what they have, and so do surplus layers.
   EXPECT_EQ(learnt(WithRows(Conv1(), 7), Conv1()), 50176);
   EXPECT_EQ(WithRowsOf({}, std::vector<LayerSpec>{unknown}).front(), unknown);
+}
+
+TEST(SchemeTest, NamesAreParsedBack) {
+  for (const Scheme scheme : kSchemes) {
+    const absl::StatusOr<Scheme> parsed = ParseScheme(SchemeName(scheme));
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, scheme);
+  }
+}
+
+TEST(SchemeTest, UnknownNameIsRefusedWithTheKnownNames) {
+  const absl::Status status = ParseScheme("carrier pigeon").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(
+      std::string(status.message()),
+      testing::HasSubstr("\"carrier pigeon\", known are server, factor, ring"));
+}
+
+TEST(SchemeTest, OnlyLayersWithFactorsGoByFactors) {
+  LayerSpec layer = {"l", LayerKind::kFullyConnected, 2, 3, 6, 1};
+  for (const bool has_factors : {false, true}) {
+    layer.has_factors = has_factors;
+    EXPECT_EQ(SupportsScheme(layer, Scheme::kFactor), has_factors);
+    EXPECT_TRUE(SupportsScheme(layer, Scheme::kServer));
+    EXPECT_TRUE(SupportsScheme(layer, Scheme::kRing));
+  }
+}
+
+// A frame's offset has 32 bits. Frames of such a layer between workers would
+// wrap, count as repeated, and the round would wait for ever.
+TEST(SchemeTest, LayerBeyondAFramesOffsetGoesByTheServersOnly) {
+  LayerSpec layer;
+  layer.kind = LayerKind::kFullyConnected;
+  layer.has_factors = true;
+  layer.rows = 1;
+  layer.parameters = kPeerParametersMax;
+  EXPECT_TRUE(SupportsScheme(layer, Scheme::kFactor));
+  EXPECT_TRUE(SupportsScheme(layer, Scheme::kRing));
+  ++layer.parameters;
+  EXPECT_TRUE(SupportsScheme(layer, Scheme::kServer));
+  EXPECT_FALSE(SupportsScheme(layer, Scheme::kFactor));
+  EXPECT_FALSE(SupportsScheme(layer, Scheme::kRing));
+}
+
+TEST(WireTypeTest, NamesAreParsedBack) {
+  for (const WireType wire : kWireTypes) {
+    const auto parsed = ParseWireType(WireTypeName(wire));
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, wire);
+  }
+}
+
+TEST(WireTypeTest, UnknownNamesAreRefusedWithTheKnownNames) {
+  for (const char* name : {"", "none", "FP16", "float", "fp8"}) {
+    const auto parsed = ParseWireType(name);
+    EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(parsed.status().message()),
+                testing::AllOf(testing::HasSubstr(name),
+                               testing::HasSubstr("fp32, bf16 and fp16")));
+  }
+}
+
+TEST(WireTypeTest, EachTypeHasItsBytesPerValue) {
+  EXPECT_EQ(WireBytes(WireType::kNone), 0);
+  EXPECT_EQ(WireBytes(WireType::kFloat32), 4);
+  EXPECT_EQ(WireBytes(WireType::kBfloat16), 2);
+  EXPECT_EQ(WireBytes(WireType::kFloat16), 2);
 }
 
 }  // namespace

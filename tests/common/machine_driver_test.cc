@@ -1,5 +1,6 @@
 // The driver of a machine, with a fake transport and a fake machine. All fakes
-// write into one log, so a test checks the order of actions.
+// write into one log, so a test checks the order of actions. Then its parts:
+// the pulse, the turn of the driving thread, and the watch on links.
 
 #include "common/driver/machine_driver.h"
 
@@ -25,10 +26,12 @@
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/base/status.h"
+#include "common/driver/driving_turn.h"
+#include "common/driver/link_watch.h"
+#include "common/transport/transport.h"
 #include "tests/testing/machine_harness.h"
 
 namespace nereus {
-
 namespace {
 
 using testing::ElementsAre;
@@ -739,6 +742,208 @@ TEST(PulseTest, DriverBlockedAfterLongWorkIsNotAlive) {
              /*asks=*/true);
 }
 
-}  // namespace
+// An owner like MachineDriver: it waits for events while it has the turn.
+class Owner {
+ public:
+  Owner()
+      : turn_([this] {
+          MutexLock lock(&mu_);
+          interrupted_ = true;
+        }),
+        thread_([this] { Run(); }) {}
+  ~Owner() {
+    turn_.Stop();
+    thread_.join();
+  }
 
+  DrivingTurn& turn() { return turn_; }
+  int turns() const { return turns_; }
+  void AwaitTurns(int count) const {
+    while (turns_ < count) absl::SleepFor(absl::Microseconds(20));
+  }
+  // A value that only the thread with the turn may touch. ThreadSanitizer
+  // checks this too.
+  int& shared() { return shared_; }
+
+ private:
+  void Run() {
+    while (turn_.OwnerTakes()) {
+      ++turns_;
+      while (!turn_.wanted()) {
+        ++shared_;
+        --shared_;
+        MutexLock lock(&mu_);
+        mu_.Await([this] { return interrupted_; });
+        interrupted_ = false;
+      }
+      turn_.OwnerGives();
+    }
+  }
+
+  Mutex mu_;
+  bool interrupted_ = false;
+  std::atomic<int> turns_{0};
+  int shared_ = 0;
+  DrivingTurn turn_;
+  std::thread thread_;
+};
+
+TEST(DrivingTurnTest, OwnerHasTheTurnUnlessAGuestWantsIt) {
+  Owner owner;
+  owner.AwaitTurns(1);
+  EXPECT_TRUE(owner.turn().taken());
+  EXPECT_FALSE(owner.turn().wanted());
+}
+
+TEST(DrivingTurnTest, OwnerGivesTheTurnToAGuestAndTakesItBack) {
+  Owner owner;
+  for (int visit = 1; visit <= 20; ++visit) {
+    owner.AwaitTurns(visit);
+    ASSERT_TRUE(owner.turn().GuestTakes());
+    EXPECT_TRUE(owner.turn().taken());
+    EXPECT_FALSE(owner.turn().wanted());
+    absl::SleepFor(2 * DrivingTurn::kGuestReturnMax);
+    EXPECT_EQ(owner.turns(), visit);
+    owner.turn().GuestGives();
+  }
+  owner.AwaitTurns(21);
+}
+
+TEST(DrivingTurnTest, OwnerTakesTheTurnBackAfterALongVisit) {
+  Owner owner;
+  owner.AwaitTurns(1);
+  // The guest takes the turn twice in quick succession. It keeps the second
+  // turn for longer than the owner yields.
+  ASSERT_TRUE(owner.turn().GuestTakes());
+  owner.turn().GuestGives();
+  ASSERT_TRUE(owner.turn().GuestTakes());
+  const int turns = owner.turns();
+  absl::SleepFor(100 * DrivingTurn::kOwnerYield);
+  EXPECT_EQ(owner.turns(), turns);
+  owner.turn().GuestGives();
+  owner.AwaitTurns(turns + 1);
+}
+
+TEST(DrivingTurnTest, SecondGuestIsRefusedTheTurn) {
+  Owner owner;
+  ASSERT_TRUE(owner.turn().GuestTakes());
+  EXPECT_FALSE(owner.turn().GuestTakes());
+  owner.turn().GuestGives();
+  ASSERT_TRUE(owner.turn().GuestTakes());
+  owner.turn().GuestGives();
+}
+
+TEST(DrivingTurnTest, NoGuestTakesTheTurnAfterStop) {
+  Owner owner;
+  owner.turn().Stop();
+  EXPECT_FALSE(owner.turn().GuestTakes());
+}
+
+TEST(DrivingTurnTest, OnlyASingleThreadHasTheTurnUnderContention) {
+  Owner owner;
+  std::atomic<int> visits{0};
+  std::vector<std::thread> guests;
+  for (int guest = 0; guest < 3; ++guest) {
+    guests.emplace_back([&, guest] {
+      for (int i = 0; i < 2000; ++i) {
+        if (!owner.turn().GuestTakes()) continue;
+        EXPECT_EQ(owner.shared()++, 0);
+        --owner.shared();
+        ++visits;
+        owner.turn().GuestGives();
+        if (i % 100 == guest) absl::SleepFor(3 * DrivingTurn::kOwnerYield);
+      }
+    });
+  }
+  for (std::thread& guest : guests) guest.join();
+  EXPECT_GT(visits, 0);
+  while (!owner.turn().taken()) absl::SleepFor(absl::Microseconds(20));
+}
+
+const PeerId kA = PeerId::Worker(1);
+const PeerId kB = PeerId::Worker(2);
+const PeerId kC = PeerId::Shard(0);
+
+absl::Time At(int seconds) {
+  return absl::UnixEpoch() + absl::Seconds(seconds);
+}
+
+TrafficCount Count(PeerId peer, absl::Duration busy, int64_t bytes = 0) {
+  TrafficCount count;
+  count.peer = peer;
+  count.busy = busy;
+  count.bytes_sent = bytes;
+  count.bytes_received = 2 * bytes;
+  return count;
+}
+
+TEST(LinkWatchTest, FirstCallKnowsNoShare) {
+  LinkWatch watch;
+  Activity activity;
+  watch.Measure({Count(kA, absl::Seconds(3), 10), Count(kB, {}, 5)}, At(0),
+                activity);
+  EXPECT_FALSE(activity.busiest.has_value());
+  EXPECT_EQ(activity.bytes_sent, 15);
+  EXPECT_EQ(activity.bytes_received, 30);
+}
+
+TEST(LinkWatchTest, FindsTheBusiestLinkSinceTheLastCall) {
+  LinkWatch watch;
+  Activity activity;
+  watch.Measure(
+      {Count(kA, absl::Seconds(3), 900), Count(kB, {}), Count(kC, {})}, At(0),
+      activity);
+  watch.Measure(
+      {Count(kA, absl::Seconds(3.2), 1000), Count(kB, absl::Seconds(1), 100),
+       Count(kC, absl::Milliseconds(500), 100)},
+      At(2), activity);
+  ASSERT_TRUE(activity.busiest.has_value());
+  EXPECT_EQ(activity.busiest->peer, kB);
+  EXPECT_DOUBLE_EQ(activity.busiest->share, 0.5);
+  // The lower median of the other two.
+  EXPECT_DOUBLE_EQ(activity.busiest->others.value(), 0.1);
+}
+
+TEST(LinkWatchTest, LinksWithLittleTrafficAreNotCompared) {
+  LinkWatch watch;
+  Activity activity;
+  watch.Measure({Count(kA, {}), Count(kB, {})}, At(0), activity);
+  watch.Measure({Count(kA, absl::Seconds(1), 100), Count(kB, {}, 20)}, At(2),
+                activity);
+  ASSERT_TRUE(activity.busiest.has_value());
+  EXPECT_EQ(activity.busiest->peer, kA);
+  EXPECT_FALSE(activity.busiest->others.has_value());
+}
+
+TEST(LinkWatchTest, SharedMemoryIsNoLink) {
+  LinkWatch watch;
+  Activity activity;
+  TrafficCount memory = Count(kA, {}, 50);
+  memory.busy.reset();
+  watch.Measure({memory}, At(0), activity);
+  watch.Measure({memory}, At(2), activity);
+  EXPECT_FALSE(activity.busiest.has_value());
+  EXPECT_EQ(activity.bytes_sent, 50);
+}
+
+TEST(LinkWatchTest, ANewConnectionThatCountsFromZeroIsNotBelowZero) {
+  LinkWatch watch;
+  Activity activity;
+  watch.Measure({Count(kA, absl::Seconds(3))}, At(0), activity);
+  watch.Measure({Count(kA, absl::Seconds(1))}, At(2), activity);
+  ASSERT_TRUE(activity.busiest.has_value());
+  EXPECT_GE(activity.busiest->share, 0);
+  EXPECT_LE(activity.busiest->share, 1);
+}
+
+TEST(LinkWatchTest, AShareIsNeverAboveOne) {
+  LinkWatch watch;
+  Activity activity;
+  watch.Measure({Count(kA, {})}, At(0), activity);
+  watch.Measure({Count(kA, absl::Seconds(9))}, At(2), activity);
+  ASSERT_TRUE(activity.busiest.has_value());
+  EXPECT_DOUBLE_EQ(activity.busiest->share, 1);
+}
+
+}  // namespace
 }  // namespace nereus

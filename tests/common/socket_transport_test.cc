@@ -1,5 +1,6 @@
-// TCP connections between processes: the contract of transports, and the
-// behaviour of sockets alone: strangers, frames in pieces, host names.
+// TCP connections between processes: the contract of transports, the behaviour
+// of sockets alone (strangers, frames in pieces, host names), and the parts of
+// a channel.
 
 #include "common/transport/socket/socket_transport.h"
 
@@ -21,6 +22,8 @@
 #include "common/base/crc32c.h"
 #include "common/base/socket.h"
 #include "common/transport/handshake.h"
+#include "common/transport/socket/frame_writer.h"
+#include "common/transport/socket/socket_channel.h"
 #include "tests/common/socket_peers.h"
 #include "tests/common/transport_contract.h"
 
@@ -486,6 +489,52 @@ TEST(PreambleTest, PreambleIsReadBack) {
     bytes[i] ^= 0x10;
     EXPECT_FALSE(DecodePreamble(bytes).ok()) << i;
   }
+}
+
+TEST(SendQueueTest, LowPriorityValuesGoFirstAndKeepTheirOrder) {
+  SendQueue<int> queue;
+  EXPECT_TRUE(queue.empty());
+  // Frames in the order of backward: the last layer first, two frames each.
+  for (int i = 0; i < 6; ++i) queue.Push(2 - i / 2, i);
+  EXPECT_EQ(queue.Pop(), 4);
+  queue.Push(1, 6);
+  queue.Push(0, 7);
+  EXPECT_THAT(queue.TakeAll(), ElementsAre(5, 7, 2, 3, 6, 0, 1));
+  EXPECT_TRUE(queue.empty());
+  EXPECT_THAT(queue.TakeAll(), IsEmpty());
+}
+
+absl::Time At(int milliseconds) {
+  return absl::UnixEpoch() + absl::Milliseconds(milliseconds);
+}
+
+TEST(BlockedTimeTest, CountsFromAFullKernelToTheNextWriteThatFits) {
+  BlockedTime blocked;
+  blocked.OnWritten(/*is_full=*/false, At(0));
+  blocked.OnWritten(/*is_full=*/true, At(10));
+  blocked.OnWritten(/*is_full=*/true, At(25));  // Still full.
+  blocked.OnWritten(/*is_full=*/false, At(30));
+  EXPECT_EQ(blocked.Take({}, At(50)), absl::Milliseconds(20));
+  EXPECT_EQ(blocked.Take({}, At(60)), absl::ZeroDuration());
+}
+
+TEST(BlockedTimeTest, AWaitUnderWayIsSplitBetweenTwoIntervals) {
+  BlockedTime blocked;
+  blocked.OnWritten(/*is_full=*/true, At(10));
+  EXPECT_EQ(blocked.Take({}, At(40)), absl::Milliseconds(30));
+  blocked.OnWritten(/*is_full=*/false, At(45));
+  EXPECT_EQ(blocked.Take({}, At(80)), absl::Milliseconds(5));
+}
+
+TEST(BlockedTimeTest, TimeInWhichThePeerTakesNoBytesDoesNotCount) {
+  BlockedTime blocked;
+  blocked.OnWritten(/*is_full=*/true, At(0));
+  EXPECT_EQ(blocked.Take(absl::Milliseconds(80), At(100)),
+            absl::Milliseconds(20));
+  EXPECT_EQ(blocked.Take(absl::Milliseconds(180), At(200)),
+            absl::ZeroDuration());
+  EXPECT_EQ(blocked.Take(absl::Milliseconds(180), At(300)),
+            absl::Milliseconds(100));
 }
 
 }  // namespace

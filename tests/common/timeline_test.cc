@@ -1,18 +1,26 @@
 // Predicted step times. Small models have times that a reader can add up by
 // hand; larger ones check that the planner's choices are no worse than their
-// alternatives.
+// alternatives. Then come the times of layers that predictions start from, and
+// the search for a fusion threshold.
 
 #include "common/plan/timeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/random.h"
+#include "common/plan/compute_times.h"
 #include "common/plan/fusion_tuner.h"
+#include "common/plan/model_table.h"
 #include "common/plan/time_cost.h"
 #include "tests/testing/machine_harness.h"
 
@@ -550,6 +558,226 @@ TEST(TimelineTest, WrongModelIsRefusedWithTheReason) {
   EXPECT_THAT(
       refusal([](TimeModel& model) { model.link.latency = -absl::Seconds(1); }),
       HasSubstr("latency is -1s"));
+}
+
+std::vector<LayerSpec> Layers() {
+  return {{"conv", LayerKind::kConvolution, 64, 27, 1792, 100},
+          {"norm", LayerKind::kVector, 1, 64, 128, 1},
+          {"fc", LayerKind::kFullyConnected, 10, 64, 650, 20, true}};
+}
+
+TEST(ComputeTimesTest, TimesAreProportionalToOperations) {
+  const auto times = SplitCompute(Layers(), absl::Seconds(3), 2.0 / 3);
+  ASSERT_EQ(times.size(), 3u);
+  // The times are as 64 * 27 * 100 to 10 * 64 * 20.
+  const double conv = 172800.0 / (172800 + 12800);
+  EXPECT_NEAR(absl::ToDoubleSeconds(times[0].forward), conv, 1e-9);
+  EXPECT_NEAR(absl::ToDoubleSeconds(times[0].backward), 2 * conv, 1e-9);
+  EXPECT_EQ(times[1], LayerTime());
+  EXPECT_NEAR(absl::ToDoubleSeconds(times[2].forward), 1 - conv, 1e-9);
+  EXPECT_NEAR(absl::ToDoubleSeconds(TotalTime(times)), 3.0, 1e-8);
+}
+
+TEST(ComputeTimesTest, TimesWithoutProductsAreProportionalToParameters) {
+  const auto times = SplitCompute(
+      std::vector<LayerSpec>{{"a", LayerKind::kVector, 1, 10, 10, 1},
+                             {"b", LayerKind::kEmbedding, 3, 10, 30, 1}},
+      absl::Seconds(4), 0.5);
+  EXPECT_EQ(times[0], (LayerTime{absl::Seconds(0.5), absl::Seconds(0.5)}));
+  EXPECT_EQ(times[1], (LayerTime{absl::Seconds(1.5), absl::Seconds(1.5)}));
+}
+
+// The model has 19.6 billion multiplications per image, 124 million of them in
+// its fc layers.
+TEST(ComputeTimesTest, MostOfVgg19IsInItsConvolutions) {
+  const auto layers = LoadModel("vgg19", 32);
+  ASSERT_TRUE(layers.ok());
+  const auto times = SplitCompute(*layers, absl::Seconds(1), 0.667);
+  absl::Duration fully_connected;
+  for (size_t i = 16; i < 19; ++i) {
+    fully_connected += times[i].forward + times[i].backward;
+  }
+  EXPECT_NEAR(absl::ToDoubleSeconds(fully_connected), 0.124 / 19.6, 1e-4);
+}
+
+std::string Entry(const std::string& name, const std::string& forward,
+                  const std::string& backward) {
+  return absl::StrCat("{\"name\": \"", name,
+                      "\", \"forward_seconds\": ", forward,
+                      ", \"backward_seconds\": ", backward, "}");
+}
+
+std::string Trace(const std::string& entries) {
+  return absl::StrCat("{\"layers\": [", entries, "], \"gpu\": \"any\"}");
+}
+
+TEST(ComputeTraceTest, TraceGivesLayersTheirTimesInAnyOrder) {
+  const auto times = ParseComputeTrace(
+      Trace(absl::StrCat(Entry("fc", "0.5", "1"), ",", Entry("norm", "0", "0"),
+                         ",", Entry("conv", "1e-3", "0.002"))),
+      Layers());
+  ASSERT_TRUE(times.ok()) << times.status();
+  EXPECT_EQ(*times, (std::vector<LayerTime>{
+                        {absl::Milliseconds(1), absl::Milliseconds(2)},
+                        {},
+                        {absl::Seconds(0.5), absl::Seconds(1)}}));
+}
+
+struct BadTrace {
+  const char* name;
+  std::string text;
+  const char* message;
+};
+
+class BadTraceTest : public testing::TestWithParam<BadTrace> {};
+
+TEST_P(BadTraceTest, BadTraceIsRefusedWithPlaceAndValue) {
+  const auto status = ParseComputeTrace(GetParam().text, Layers()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Texts, BadTraceTest,
+    testing::ValuesIn(std::vector<BadTrace>{
+        {"Empty", "", "is not JSON"},
+        {"NotJson", "{\"layers\": [", "is not JSON"},
+        {"NoLayers", "{}", "layers is missing"},
+        {"LayersAreNoArray", "{\"layers\": 3}",
+         "layers is number 3, not a list"},
+        {"NoObject", "[]", "is not a JSON object"},
+        {"EntryIsNoObject", Trace("7"), "layers[0]: is not a JSON object"},
+        {"NameIsNoString", Trace("{\"name\": 1}"),
+         "layers[0]: name is number 1, not a string"},
+        {"UnknownLayer", Trace(Entry("fc7", "1", "1")),
+         "layers[0] (\"fc7\") is not a layer of the model"},
+        {"Twice", Trace(Entry("fc", "1", "1") + "," + Entry("fc", "1", "1")),
+         "layers[1] (\"fc\") repeats the layer of an earlier entry"},
+        {"NoBackward", Trace("{\"name\": \"fc\", \"forward_seconds\": 1}"),
+         "layers[0] (\"fc\"): backward_seconds is missing"},
+        {"Text", Trace(Entry("fc", "\"1\"", "1")),
+         "forward_seconds is string, not a number"},
+        {"Negative", Trace(Entry("fc", "-1", "1")), "forward_seconds is -1"},
+        {"TooLong", Trace(Entry("fc", "1", "1e9")),
+         "backward_seconds is 1e+09, must be from 0 to 86400"},
+        {"Missing", Trace(Entry("norm", "1", "1")),
+         "layers of the model are missing: conv, fc"},
+    }),
+    [](const auto& info) { return info.param.name; });
+
+TEST(ComputeTraceTest, ErrorNamesOnlyAFewOfManyMissingLayers) {
+  const auto layers = LoadModel("vgg19", 1);
+  const auto status = ParseComputeTrace("{\"layers\": []}", *layers).status();
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("conv1_1, conv1_2, conv2_1, conv2_2, conv3_1 and 14 "
+                        "more"));
+}
+
+using Curve = std::function<double(double x)>;  // x is log2 of the threshold.
+
+double At(const Curve& curve, int64_t bytes) {
+  return curve(std::log2(static_cast<double>(bytes)));
+}
+
+double LeastOf(const Curve& curve) {
+  double least = curve(10);
+  for (double x = 10; x <= 26; x += 0.125) least = std::min(least, curve(x));
+  return least;
+}
+
+// Runs the tuner to its end. Each measurement has a relative error of at most
+// `noise`.
+FusionTuner Tune(const Curve& curve, double noise, uint64_t seed,
+                 int64_t first = FusionTuner::kBytesFirst) {
+  Random random(seed);
+  FusionTuner tuner(first);
+  while (!tuner.done()) {
+    EXPECT_GE(tuner.next(), FusionTuner::kBytesMin);
+    EXPECT_LE(tuner.next(), FusionTuner::kBytesMax);
+    const double error = 1 + noise * (2 * random.Uniform() - 1);
+    tuner.Observe(At(curve, tuner.next()) * error);
+  }
+  EXPECT_LE(tuner.trials(), FusionTuner::kTrialsMax);
+  return tuner;
+}
+
+// Returns the shape of real step times: small thresholds cost many messages,
+// large thresholds delay the messages.
+Curve Iteration(double per_message, double overlap) {
+  return [=](double x) {
+    const double bytes = std::exp2(x);
+    return 0.05 + per_message * 4e6 / bytes + overlap * bytes / 4e6;
+  };
+}
+
+TEST(FusionTunerTest, ThresholdIsWithinFivePercentOfTheBest) {
+  for (const double per_message : {1e-6, 1e-5, 1e-4, 1e-3}) {
+    for (const double overlap : {1e-3, 1e-2, 1e-1}) {
+      const Curve curve = Iteration(per_message, overlap);
+      const FusionTuner tuner = Tune(curve, 0, 1);
+      EXPECT_LE(At(curve, tuner.best()), 1.05 * LeastOf(curve))
+          << per_message << ", " << overlap << ": " << tuner.best() << " after "
+          << tuner.trials() << " trials";
+    }
+  }
+}
+
+TEST(FusionTunerTest, TunerToleratesNoise) {
+  const Curve curve = Iteration(1e-4, 1e-2);
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const FusionTuner tuner = Tune(curve, 0.03, seed);
+    EXPECT_LE(At(curve, tuner.best()), 1.08 * LeastOf(curve))
+        << "seed " << seed << ": " << tuner.best();
+  }
+}
+
+TEST(FusionTunerTest, TunerFindsOptimaAtTheBounds) {
+  const Curve rising = [](double x) { return 0.01 * x; };
+  const Curve falling = [](double x) { return 0.01 * (40 - x); };
+  EXPECT_LE(Tune(rising, 0, 1).best(), 2 * FusionTuner::kBytesMin);
+  EXPECT_GE(Tune(falling, 0, 1).best(), FusionTuner::kBytesMax / 2);
+}
+
+TEST(FusionTunerTest, FlatCurveEndsTheSearchSoon) {
+  const FusionTuner tuner = Tune([](double) { return 0.2; }, 0.001, 1);
+  EXPECT_EQ(tuner.trials(), 3);
+}
+
+TEST(FusionTunerTest, BestBeforeTheFirstTrialIsTheGuess) {
+  const FusionTuner tuner;
+  EXPECT_EQ(tuner.best(), FusionTuner::kBytesFirst);
+  EXPECT_EQ(tuner.next(), FusionTuner::kBytesFirst);
+  EXPECT_FALSE(tuner.done());
+}
+
+// The first trial is the given threshold, clamped to the bounds.
+TEST(FusionTunerTest, FirstTrialIsTheGivenThreshold) {
+  for (const int64_t first : {int64_t{0}, int64_t{1} << 10, int64_t{5000},
+                              int64_t{1} << 24, int64_t{1} << 30}) {
+    const FusionTuner fresh(first);
+    EXPECT_EQ(fresh.next(), std::clamp(first, FusionTuner::kBytesMin,
+                                       FusionTuner::kBytesMax));
+    EXPECT_EQ(fresh.best(), fresh.next());
+    const Curve curve = Iteration(1e-4, 1e-2);
+    const FusionTuner tuner = Tune(curve, 0, 1, first);
+    EXPECT_LE(At(curve, tuner.best()), 1.05 * LeastOf(curve)) << first;
+  }
+}
+
+// A good initial threshold saves trials.
+TEST(FusionTunerTest, GoodStartTakesNoMoreTrials) {
+  const Curve curve = Iteration(1e-4, 1e-2);
+  int64_t best = FusionTuner::kBytesMin;
+  for (int64_t bytes = best; bytes <= FusionTuner::kBytesMax; bytes *= 2) {
+    if (At(curve, bytes) < At(curve, best)) best = bytes;
+  }
+  EXPECT_LE(Tune(curve, 0, 1, best).trials(),
+            Tune(curve, 0, 1, FusionTuner::kBytesMin).trials());
+}
+
+TEST(FusionTunerTest, EqualMeasurementsGiveEqualThresholds) {
+  const Curve curve = Iteration(1e-4, 1e-2);
+  EXPECT_EQ(Tune(curve, 0.05, 7).best(), Tune(curve, 0.05, 7).best());
 }
 
 }  // namespace
