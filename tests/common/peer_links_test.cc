@@ -27,8 +27,6 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 const PeerId kSelf = PeerId::Worker(0);
-const PeerId kWorker1 = PeerId::Worker(1);
-const PeerId kShard0 = PeerId::Shard(0);
 const absl::Time kStart = absl::UnixEpoch();
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
 
@@ -191,18 +189,6 @@ TEST_F(PeerLinksTest, AttemptWithoutSocketIsRepeatedAfterAPause) {
   EXPECT_EQ(links_.due_at(), now_ + absl::Milliseconds(20));
 }
 
-TEST_F(PeerLinksTest, AttemptWithoutAnswerEndsAfterTheHandshakeTimeout) {
-  ConnectTo(kShard0, absl::Minutes(10));
-  FakeConnection connection("host:1");
-  Dial(kShard0, connection);
-  EXPECT_EQ(links_.due_at(), now_ + kHandshakeTimeout);
-  now_ += kHandshakeTimeout;
-  EXPECT_FALSE(links_.NextLoss(now_).has_value());
-  EXPECT_TRUE(connection.closed);
-  now_ += absl::Milliseconds(20);
-  EXPECT_THAT(links_.TakeAttempts(now_), SizeIs(1));
-}
-
 TEST_F(PeerLinksTest, LinkIsGivenUpAtItsDeadlineWithTheLastError) {
   ConnectTo(kShard0, absl::Milliseconds(30));
   links_.Send(kShard0, FrameOf(1));
@@ -357,19 +343,6 @@ TEST_F(PeerLinksTest, LookUpIsAwaitedUnlessTheAddressChanges) {
               HasSubstr("no route"));
 }
 
-TEST_F(PeerLinksTest, PeerThatDialsFirstEndsTheAttempt) {
-  ConnectTo(kShard0, absl::Minutes(1));
-  links_.Send(kShard0, FrameOf(1));
-  FakeConnection attempt("host:1");
-  Dial(kShard0, attempt);
-  FakeConnection accepted("other:2");
-  ASSERT_TRUE(Accept(kShard0, accepted).ok());
-  EXPECT_TRUE(attempt.closed);
-  EXPECT_THAT(accepted.sent, ElementsAre(1));
-  EXPECT_THAT(links_.TakeAttempts(now_ + absl::Minutes(2)), IsEmpty());
-  EXPECT_FALSE(links_.NextLoss(now_ + absl::Minutes(2)).has_value());
-}
-
 // The admitted connection may end before it opens.
 TEST_F(PeerLinksTest, AdmittedPeerThatNeverOpensIsDialledAgain) {
   ConnectTo(kShard0, absl::Minutes(1));
@@ -387,6 +360,8 @@ TEST_F(PeerLinksTest, SecondConnectionOfAPeerIsRefused) {
   const absl::Status refused = Accept(kShard0, second);
   EXPECT_TRUE(absl::IsAlreadyExists(refused));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("first:1"));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("shard 0 is connected to worker 0 already"));
   EXPECT_THAT(std::string(refused.message()), HasSubstr("second:2"));
   first.ended = true;
   EXPECT_TRUE(absl::IsUnavailable(Accept(kShard0, second)))
@@ -394,20 +369,6 @@ TEST_F(PeerLinksTest, SecondConnectionOfAPeerIsRefused) {
   EXPECT_TRUE(links_.OnLost(kShard0, &first));
   EXPECT_FALSE(links_.OnLost(kShard0, &first));
   EXPECT_TRUE(Accept(kShard0, second).ok());
-}
-
-// Frames of an epoch must not reach the peer through its next connection.
-TEST_F(PeerLinksTest, DisconnectAbortsAndDropsFrames) {
-  FakeConnection connection("host:1");
-  ASSERT_TRUE(Accept(kShard0, connection).ok());
-  links_.Disconnect(kShard0);
-  EXPECT_TRUE(connection.aborted);
-  EXPECT_FALSE(links_.OnLost(kShard0, &connection));
-  links_.Send(kShard0, FrameOf(1));
-  links_.Disconnect(kShard0);
-  FakeConnection next("host:1");
-  ASSERT_TRUE(Accept(kShard0, next).ok());
-  EXPECT_THAT(next.sent, IsEmpty());
 }
 
 TEST_F(PeerLinksTest, StopKeepsOnlyAttemptsForWhichFramesWait) {

@@ -33,9 +33,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-const PeerId kWorker0 = PeerId::Worker(0);
-const PeerId kShard0 = PeerId::Shard(0);
-
 INSTANTIATE_TEST_SUITE_P(SharedMemory, TransportContractTest,
                          testing::Values(SharedMemoryKind()),
                          [](const auto& info) { return info.param.name; });
@@ -92,42 +89,43 @@ TEST(SharedMemoryTest, OtherProcessMayOpenTheMemoryAndDie) {
 
 // Exchanges a few frames between two nodes. Returns true if the frames went
 // through sockets, which fill in checksums.
-bool WentThroughSockets(TestNode& worker, TestNode& shard) {
-  EXPECT_TRUE(JoinNodes(worker, shard));
+bool WentThroughSockets(NodePair& pair) {
+  EXPECT_TRUE(pair.Join());
   for (uint32_t layer = 1; layer <= 20; ++layer) {
-    worker.SendTo(kShard0, layer, 40'000);
-    shard.SendTo(kWorker0, layer, 40'000);
+    pair.worker->SendTo(kShard0, layer, 40'000);
+    pair.shard->SendTo(kWorker0, layer, 40'000);
   }
-  EXPECT_TRUE(PollUntil({&worker, &shard}, [&] {
-    return worker.heard.size() == 20 && shard.heard.size() == 20;
+  EXPECT_TRUE(pair.Await([&] {
+    return pair.worker->heard.size() == 20 && pair.shard->heard.size() == 20;
   }));
-  for (const TestNode* node : {&worker, &shard}) {
+  for (const TestNode* node : {pair.worker.get(), pair.shard.get()}) {
     for (const auto& heard : node->heard) EXPECT_TRUE(heard.intact);
   }
-  return shard.heard.back().header.payload_crc != 0;
+  return pair.shard->heard.back().header.payload_crc != 0;
 }
 
-TEST(MemoryChannelTest, MemoryIsUsedIfBothSidesAllowIt) {
+class MemoryChannelTest : public testing::Test, protected NodePair {
+ protected:
+  MemoryChannelTest() : NodePair(SharedMemoryKind()) {}
+};
+
+TEST_F(MemoryChannelTest, MemoryIsUsedIfBothSidesAllowIt) {
   for (const bool dialling : {false, true}) {
     for (const bool answering : {false, true}) {
       const auto kind = [](bool willing) {
         return willing ? SharedMemoryKind() : SocketKind();
       };
-      auto worker = TestNode::Start(kind(dialling), kWorker0);
-      auto shard = TestNode::Start(kind(answering), kShard0);
-      EXPECT_EQ(WentThroughSockets(*worker, *shard), !(dialling && answering));
+      NodePair pair(kind(dialling), kind(answering));
+      EXPECT_EQ(WentThroughSockets(pair), !(dialling && answering));
     }
   }
 }
 
 // The shard ends before the worker has read the admission.
-TEST(MemoryChannelTest, FramesArriveThoughTheSenderHasGone) {
-  auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
-  auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
+TEST_F(MemoryChannelTest, FramesArriveThoughTheSenderHasGone) {
   worker->Dial(*shard);
   // The shard polls last, so the worker cannot have read its admission.
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return !shard->connected.empty(); }));
+  ASSERT_TRUE(Await([&] { return !shard->connected.empty(); }));
   for (uint32_t layer = 1; layer <= 3; ++layer) {
     shard->SendTo(kWorker0, layer, 1000);
   }
@@ -139,30 +137,24 @@ TEST(MemoryChannelTest, FramesArriveThoughTheSenderHasGone) {
 }
 
 // A frame that is passed on through a socket gets a checksum there.
-TEST(MemoryChannelTest, ChecksumThatWasNotComparedIsNotPassedOn) {
-  auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
-  auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+TEST_F(MemoryChannelTest, ChecksumThatWasNotComparedIsNotPassedOn) {
+  ASSERT_TRUE(Join());
   Frame frame = TestFrame(kWorker0, 1, TestPayload(1, 9));
   frame.header.payload_crc = 0x1234;
   worker->transport().Send(kShard0, frame);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return !shard->heard.empty(); }));
+  ASSERT_TRUE(Await([&] { return !shard->heard.empty(); }));
   EXPECT_EQ(shard->heard[0].header.payload_crc, 0u);
 }
 
-TEST(MemoryChannelTest, ShutdownDoesNotWaitForAPeerThatHasGone) {
-  auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
-  auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+TEST_F(MemoryChannelTest, ShutdownDoesNotWaitForAPeerThatHasGone) {
+  ASSERT_TRUE(Join());
   bool announced = false;
   shard->landing = [&](PeerId, const FrameHeader&) {
     announced = true;
     return Landing::Wait();
   };
   worker->SendTo(kShard0, 1, 1000);
-  ASSERT_TRUE(
-      PollUntil({worker.get(), shard.get()}, [&] { return announced; }));
+  ASSERT_TRUE(Await([&] { return announced; }));
   worker->transport().Shutdown(absl::ZeroDuration());
   worker->Stop();
   for (int i = 0; i < 20; ++i) {
@@ -181,12 +173,11 @@ std::set<std::string> NamesIn(const char* folder) {
   return names;
 }
 
-TEST(MemoryChannelTest, OpenMemoryHasNoNameAndNoDescriptor) {
+TEST_F(MemoryChannelTest, OpenMemoryHasNoNameAndNoDescriptor) {
   const std::set<std::string> before = NamesIn("/dev/shm");
-  auto worker = TestNode::Start(SharedMemoryKind(), kWorker0);
-  auto shard = TestNode::Start(SharedMemoryKind(), kShard0);
+  NodePair pair(SharedMemoryKind());
   const size_t descriptors = NamesIn("/proc/self/fd").size();
-  EXPECT_FALSE(WentThroughSockets(*worker, *shard));
+  EXPECT_FALSE(WentThroughSockets(pair));
   EXPECT_EQ(NamesIn("/dev/shm"), before);
   // Each of the two connections keeps one descriptor, its socket.
   EXPECT_EQ(NamesIn("/proc/self/fd").size(), descriptors + 2);

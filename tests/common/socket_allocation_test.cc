@@ -13,8 +13,6 @@
 namespace nereus {
 namespace {
 
-const PeerId kWorker = PeerId::Worker(0);
-const PeerId kShard = PeerId::Shard(0);
 constexpr int kFrames = 32;  // Number of frames under way at a time.
 constexpr int64_t kFloats = int64_t{16} << 10;
 
@@ -59,12 +57,12 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TransportContractTest);
 class SocketAllocationTest : public testing::TestWithParam<TransportKind> {};
 
 TEST_P(SocketAllocationTest, FramesCostNoAllocation) {
-  Returner worker(GetParam(), kWorker);
-  Returner shard(GetParam(), kShard);
+  Returner worker(GetParam(), kWorker0);
+  Returner shard(GetParam(), kShard0);
   worker.transport().Connect(
-      kShard, "127.0.0.1:" + std::to_string(shard.transport().port()),
+      kShard0, "127.0.0.1:" + std::to_string(shard.transport().port()),
       {SteadyNow() + kPatience});
-  worker.SendAll(kShard);
+  worker.SendAll(kShard0);
   const auto run = [&](int64_t frames) {
     const int64_t end = worker.received() + frames;
     const absl::Time deadline = SteadyNow() + kPatience;

@@ -35,10 +35,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-const PeerId kWorker0 = PeerId::Worker(0);
-const PeerId kWorker1 = PeerId::Worker(1);
-const PeerId kShard0 = PeerId::Shard(0);
-
 INSTANTIATE_TEST_SUITE_P(Socket, TransportContractTest,
                          testing::Values(SocketKind()),
                          [](const auto& info) { return info.param.name; });
@@ -352,87 +348,58 @@ TEST_F(SocketPeerTest, BytesThatAreNoFrameEndTheConnection) {
   EXPECT_THAT(shard_->heard, SizeIs(1));
 }
 
-TEST(SocketTransportTest, NoWakeIsLost) {
-  auto node = TestNode::Start(SocketKind(), kWorker0);
+class SocketTransportTest : public testing::Test, protected NodePair {
+ protected:
+  SocketTransportTest() : NodePair(SocketKind()) {}
+};
+
+TEST_F(SocketTransportTest, NoWakeIsLost) {
   std::atomic<bool> stop{false};
   std::vector<std::thread> wakers;
   for (int i = 0; i < 4; ++i) {
     wakers.emplace_back([&] {
-      while (!stop) node->transport().Wake();
+      while (!stop) worker->transport().Wake();
     });
   }
   const absl::Time until = SteadyNow() + absl::Milliseconds(500);
   while (SteadyNow() < until) {
     const absl::Time before = SteadyNow();
-    node->transport().Poll(2 * kPatience, *node);
+    worker->transport().Poll(2 * kPatience, *worker);
     EXPECT_LT(SteadyNow() - before, kPatience);
   }
   stop = true;
   for (std::thread& waker : wakers) waker.join();
 }
 
-TEST(SocketTransportTest, FramesOfOtherThreadsKeepTheirPlaceInOrder) {
-  auto worker = TestNode::Start(SocketKind(), kWorker0);
-  auto shard = TestNode::Start(SocketKind(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+TEST_F(SocketTransportTest, FramesOfOtherThreadsKeepTheirPlaceInOrder) {
+  ASSERT_TRUE(Join());
   const auto send = [&](int64_t count) {
     Frame frame = TestFrame(kWorker0, 1, TestPayload(1, count));
     worker->transport().Send(kShard0, frame);
   };
   std::thread([&] { send(10); }).join();
   send(20);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return shard->heard.size() == 2; }));
+  ASSERT_TRUE(Await([&] { return shard->heard.size() == 2; }));
   EXPECT_EQ(shard->heard[0].header.payload_bytes, 40u);
 }
 
-// A busy owner, for example while it loads a checkpoint, does not poll for
-// long.
-TEST(SocketTransportTest, AttemptIsMadeThoughPollComesAfterTheDeadline) {
-  auto worker = TestNode::Start(SocketKind(), kWorker0);
-  auto shard = TestNode::Start(SocketKind(), kShard0);
-  // The attempt has a fraction of a second, which passes on a busy machine
-  // before the shard polls. So the worker connects again when it gives up.
-  const auto connect = [&] {
-    worker->transport().Connect(kShard0, shard->address(),
-                                {SteadyNow() + absl::Milliseconds(1)});
-    absl::SleepFor(absl::Milliseconds(2));
-  };
-  connect();
-  size_t ended = 0;
-  EXPECT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
-    if (worker->ended.size() > ended) {
-      ended = worker->ended.size();
-      connect();
-    }
-    return !worker->connected.empty();
-  }));
-}
-
-TEST(SocketTransportTest, OtherAddressIsTriedDuringALookUp) {
-  auto worker = TestNode::Start(SocketKind(), kWorker0);
-  auto shard = TestNode::Start(SocketKind(), kShard0);
+TEST_F(SocketTransportTest, OtherAddressIsTriedDuringALookUp) {
   worker->transport().Connect(kShard0, "no.such.host.invalid:7700",
                               {SteadyNow() + kPatience});
   worker->transport().Poll(absl::ZeroDuration(), *worker);
   worker->transport().Connect(kShard0, shard->address(),
                               {SteadyNow() + kPatience});
-  EXPECT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return !worker->connected.empty(); }));
+  EXPECT_TRUE(Await([&] { return !worker->connected.empty(); }));
 }
 
-TEST(SocketTransportTest, HostNamesAreConnectedTo) {
-  auto worker = TestNode::Start(SocketKind(), kWorker0);
-  auto shard = TestNode::Start(SocketKind(), kShard0);
+TEST_F(SocketTransportTest, HostNamesAreConnectedTo) {
   worker->transport().Connect(
       kShard0, absl::StrCat("localhost:", shard->transport().port()),
       {SteadyNow() + kPatience});
-  EXPECT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return !worker->connected.empty(); }));
+  EXPECT_TRUE(Await([&] { return !worker->connected.empty(); }));
 }
 
-TEST(SocketTransportTest, UnknownHostNameIsReported) {
-  auto worker = TestNode::Start(SocketKind(), kWorker0);
+TEST_F(SocketTransportTest, UnknownHostNameIsReported) {
   worker->transport().Connect(kShard0, "no.such.host.invalid:7700",
                               {SteadyNow() + absl::Milliseconds(300)});
   ASSERT_TRUE(

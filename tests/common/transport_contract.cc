@@ -14,17 +14,12 @@
 namespace nereus {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const PeerId kWorker0 = PeerId::Worker(0);
-const PeerId kWorker1 = PeerId::Worker(1);
-const PeerId kShard0 = PeerId::Shard(0);
-
 TEST_P(TransportContractTest, FramesOfEachSizeArriveWhole) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   EXPECT_THAT(worker->connected, ElementsAre(kShard0));
   EXPECT_THAT(shard->connected, ElementsAre(kWorker0));
 
@@ -32,8 +27,7 @@ TEST_P(TransportContractTest, FramesOfEachSizeArriveWhole) {
       0, 1, 15, 16, 17, 4096, kFrameElementsMax - 1, kFrameElementsMax};
   uint32_t layer = 0;
   for (const int64_t count : counts) worker->SendTo(kShard0, ++layer, count);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return shard->heard.size() == layer; }));
+  ASSERT_TRUE(Await([&] { return shard->heard.size() == layer; }));
   for (uint32_t i = 0; i < layer; ++i) {
     SCOPED_TRACE(counts[i]);
     EXPECT_EQ(shard->heard[i].from, kWorker0);
@@ -44,17 +38,14 @@ TEST_P(TransportContractTest, FramesOfEachSizeArriveWhole) {
 }
 
 TEST_P(TransportContractTest, EachHeaderFieldArrives) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   Frame frame = TestFrame(kShard0, 4, TestPayload(4, 2));
   frame.header.kind = FrameKind::kResult;
   frame.header.chunk = 9;
   frame.header.round = -1;
   frame.header.offset = 65536;
   shard->transport().Send(kWorker0, frame);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return !worker->heard.empty(); }));
+  ASSERT_TRUE(Await([&] { return !worker->heard.empty(); }));
   FrameHeader expected = frame.header;
   expected.payload_crc = worker->heard[0].header.payload_crc;
   EXPECT_EQ(worker->heard[0].header, expected);
@@ -62,16 +53,14 @@ TEST_P(TransportContractTest, EachHeaderFieldArrives) {
 }
 
 TEST_P(TransportContractTest, ThousandFramesBothWaysAtOnceKeepTheirOrder) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   constexpr uint32_t kFrames = 1000;
   for (uint32_t i = 0; i < kFrames; ++i) {
     const int64_t count = i % 50 == 0 ? kFrameElementsMax : (i * 37) % 3000;
     worker->SendTo(kShard0, i, count);
     shard->SendTo(kWorker0, i, count);
   }
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
+  ASSERT_TRUE(Await([&] {
     return worker->heard.size() == kFrames && shard->heard.size() == kFrames;
   }));
   for (const auto* node : {worker.get(), shard.get()}) {
@@ -82,38 +71,19 @@ TEST_P(TransportContractTest, ThousandFramesBothWaysAtOnceKeepTheirOrder) {
   }
 }
 
-TEST_P(TransportContractTest, FramesSentBeforeThereIsAConnectionWait) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  worker->SendTo(kShard0, 1, 10);
-  shard->SendTo(kWorker0, 2, 10);
-  worker->Dial(*shard);
-  worker->SendTo(kShard0, 3, 10);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
-    return shard->heard.size() == 2 && worker->heard.size() == 1;
-  }));
-  EXPECT_EQ(shard->heard[0].header.layer, 1u);
-  EXPECT_EQ(shard->heard[1].header.layer, 3u);
-  EXPECT_EQ(worker->heard[0].header.layer, 2u);
-}
-
 TEST_P(TransportContractTest, AnyThreadMaySend) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   constexpr uint32_t kThreads = 4;
   constexpr uint32_t kFrames = 100;
   std::vector<std::thread> threads;
   for (uint32_t thread = 0; thread < kThreads; ++thread) {
-    threads.emplace_back([&worker, thread] {
+    threads.emplace_back([this, thread] {
       for (uint32_t i = 0; i < kFrames; ++i) {
         worker->SendTo(kShard0, thread * kFrames + i, 100);
       }
     });
   }
-  EXPECT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
-    return shard->heard.size() == kThreads * kFrames;
-  }));
+  EXPECT_TRUE(Await([&] { return shard->heard.size() == kThreads * kFrames; }));
   for (std::thread& thread : threads) thread.join();
   // The frames of one thread keep their order.
   uint32_t next[kThreads] = {};
@@ -125,8 +95,6 @@ TEST_P(TransportContractTest, AnyThreadMaySend) {
 }
 
 TEST_P(TransportContractTest, PayloadIsReleasedAfterItWasSent) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
   std::vector<float> values(kFrameElementsMax, 1.0f);
   std::atomic<bool> released{false};
   Frame frame = TestFrame(kWorker0, 1,
@@ -136,15 +104,12 @@ TEST_P(TransportContractTest, PayloadIsReleasedAfterItWasSent) {
   frame = Frame();
   EXPECT_FALSE(released) << "there is no connection yet";
   worker->Dial(*shard);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return shard->heard.size() == 1; }));
+  ASSERT_TRUE(Await([&] { return shard->heard.size() == 1; }));
   EXPECT_TRUE(PollUntil({worker.get()}, [&] { return released.load(); }));
 }
 
 TEST_P(TransportContractTest, PayloadLandsAtTheHandlersPlace) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   const Buffer place = Buffer::AllocateZeroed(1000 * 4);
   std::vector<uint32_t> announced;
   shard->landing = [&](PeerId, const FrameHeader& header) {
@@ -155,8 +120,7 @@ TEST_P(TransportContractTest, PayloadLandsAtTheHandlersPlace) {
   for (uint32_t layer = 1; layer <= 3; ++layer) {
     worker->SendTo(kShard0, layer, 500);
   }
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return shard->heard.size() == 2; }));
+  ASSERT_TRUE(Await([&] { return shard->heard.size() == 2; }));
   EXPECT_THAT(announced, ElementsAre(1, 2, 3));
   EXPECT_EQ(shard->heard[0].header.layer, 1u);
   EXPECT_EQ(shard->heard[1].header.layer, 3u) << "2 was discarded";
@@ -169,7 +133,6 @@ TEST_P(TransportContractTest, PayloadLandsAtTheHandlersPlace) {
 TEST_P(TransportContractTest, RefusedHeaderEndsOnlyItsConnection) {
   auto good = TestNode::Start(GetParam(), kWorker0);
   auto bad = TestNode::Start(GetParam(), kWorker1);
-  auto shard = TestNode::Start(GetParam(), kShard0);
   ASSERT_TRUE(JoinNodes(*good, *shard));
   ASSERT_TRUE(JoinNodes(*bad, *shard));
   shard->landing = [](PeerId,
@@ -212,15 +175,12 @@ TEST_P(TransportContractTest, WrongChecksumEndsTheConnection) {
   if (!GetParam().has_checksums) {
     GTEST_SKIP() << "this transport has no checksums";
   }
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   Frame frame = TestFrame(kWorker0, 1, TestPayload(1, 100));
   frame.header.payload_crc = 0x1234;
   worker->transport().Send(kShard0, frame);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
-    return shard->ended.size() == 1 && worker->ended.size() == 1;
-  }));
+  ASSERT_TRUE(Await(
+      [&] { return shard->ended.size() == 1 && worker->ended.size() == 1; }));
   EXPECT_TRUE(shard->heard.empty());
   EXPECT_THAT(std::string(shard->ended[0].reason.message()),
               HasSubstr("the header says 1234"));
@@ -228,88 +188,24 @@ TEST_P(TransportContractTest, WrongChecksumEndsTheConnection) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-// A hello is the first frame of a connection: a process says in it which member
-// of which job it is.
-struct Mismatch {
-  const char* name;
-  std::function<void(Hello&)> change;  // Makes the worker's hello wrong.
-  std::string reason;                  // Part of the shard's reason to refuse.
-};
-
+// Other differences: HelloMismatchTest.
 TEST_P(TransportContractTest, WrongHelloIsRefusedWithTheReason) {
-  const Mismatch kMismatches[] = {
-      {"job", [](Hello& hello) { hello.job = 78; },
-       "job differs: worker 0 (build test) has 78, shard 0 (build test) has "
-       "77"},
-      {"signature", [](Hello& hello) { hello.model_signature = 3; },
-       absl::StrCat("model signature differs: worker 0 (build test) has 3, "
-                    "shard 0 (build test) has ",
-                    0xabcdef)},
-      {"version", [](Hello& hello) { hello.protocol_version = 999; },
-       absl::StrCat("protocol version differs: worker 0 (build test) has 999, "
-                    "shard 0 (build test) has ",
-                    kProtocolVersion)},
-      {"rank", [](Hello& hello) { hello.self = PeerId::Worker(3); },
-       "shard 0 has no peer worker 3 in epoch 5"},
-      {"incarnation", [](Hello& hello) { hello.incarnation = 9; },
-       "another process is worker 0 now"},
-  };
-  for (const Mismatch& mismatch : kMismatches) {
-    SCOPED_TRACE(mismatch.name);
-    auto worker = TestNode::Start(GetParam(), kWorker0);
-    auto shard = TestNode::Start(GetParam(), kShard0);
-    Hello hello = TestHello(kWorker0);
-    mismatch.change(hello);
-    worker->transport().SetRoster(hello, TestRoster());
-    worker->Dial(*shard);
-    ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                          [&] { return !worker->ended.empty(); }));
-    const absl::Status reason = worker->ended[0].reason;
-    EXPECT_EQ(reason.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(reason.message()), HasSubstr(mismatch.reason));
-    EXPECT_THAT(std::string(reason.message()), HasSubstr(shard->address()));
-    EXPECT_TRUE(shard->connected.empty());
-    EXPECT_TRUE(worker->connected.empty());
-  }
-}
-
-TEST_P(TransportContractTest, OtherPeerAtTheAddressIsRefused) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto other = TestNode::Start(GetParam(), PeerId::Shard(1));
-  worker->transport().Connect(kShard0, other->address(),
-                              {SteadyNow() + kPatience});
-  ASSERT_TRUE(PollUntil({worker.get(), other.get()},
-                        [&] { return !worker->ended.empty(); }));
-  EXPECT_EQ(worker->ended[0].peer, kShard0);
-  EXPECT_EQ(worker->ended[0].reason.code(),
-            absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(worker->ended[0].reason.message()),
-              HasSubstr("shard 1"));
-}
-
-// A roster lists the peers of a process in an epoch. Without one, a process
-// cannot tell yet which peers belong to its job.
-TEST_P(TransportContractTest, PeerWithoutRosterIsDialledAgain) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto transport = GetParam().start(0);
-  ASSERT_TRUE(transport.ok()) << transport.status();
-  TestNode shard(*std::move(transport), kShard0);
-  worker->Dial(shard);
-  // Long enough for several attempts.
-  const absl::Time until = SteadyNow() + absl::Milliseconds(200);
-  ASSERT_TRUE(
-      PollUntil({worker.get(), &shard}, [&] { return SteadyNow() > until; }));
+  Hello hello = TestHello(kWorker0);
+  hello.job = 78;
+  worker->transport().SetRoster(hello, TestRoster());
+  worker->Dial(*shard);
+  ASSERT_TRUE(Await([&] { return !worker->ended.empty(); }));
+  const absl::Status reason = worker->ended[0].reason;
+  EXPECT_EQ(reason.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(reason.message()),
+              AllOf(HasSubstr("job differs: worker 0 (build test) has 78, "
+                              "shard 0 (build test) has 77"),
+                    HasSubstr(shard->address())));
+  EXPECT_TRUE(shard->connected.empty());
   EXPECT_TRUE(worker->connected.empty());
-  EXPECT_TRUE(worker->ended.empty());
-
-  shard.transport().SetRoster(TestHello(kShard0), TestRoster());
-  ASSERT_TRUE(PollUntil({worker.get(), &shard},
-                        [&] { return !worker->connected.empty(); }));
-  EXPECT_TRUE(worker->ended.empty());
 }
 
 TEST_P(TransportContractTest, AddressWithoutListenerIsGivenUpAtTheDeadline) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
   const HeldPort nowhere;
   const absl::Time deadline = SteadyNow() + absl::Milliseconds(300);
   std::atomic<bool> released{false};
@@ -332,7 +228,6 @@ TEST_P(TransportContractTest, AddressWithoutListenerIsGivenUpAtTheDeadline) {
 }
 
 TEST_P(TransportContractTest, PeerThatStartsLateIsReached) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
   const HeldPort port;
   worker->transport().Connect(kShard0, port.address(),
                               {SteadyNow() + kPatience});
@@ -354,46 +249,13 @@ TEST_P(TransportContractTest, PortInUseIsAnErrorWithThePort) {
               HasSubstr(first->address()));
 }
 
-TEST_P(TransportContractTest, SecondConnectionOfAPeerIsRefused) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto impostor = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
-  impostor->Dial(*shard);
-  ASSERT_TRUE(PollUntil({impostor.get(), shard.get()},
-                        [&] { return !impostor->ended.empty(); }));
-  EXPECT_EQ(impostor->ended[0].reason.code(),
-            absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(impostor->ended[0].reason.message()),
-              HasSubstr("worker 0 is connected to shard 0 already"));
-  worker->SendTo(kShard0, 1, 10);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return shard->heard.size() == 1; }));
-  EXPECT_TRUE(shard->ended.empty());
-}
-
-TEST_P(TransportContractTest, PeerMayComeBack) {
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  for (size_t connections = 1; connections <= 3; ++connections) {
-    auto worker = TestNode::Start(GetParam(), kWorker0);
-    ASSERT_TRUE(JoinNodes(*worker, *shard));
-    worker->SendTo(kShard0, 1, 10);
-    ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                          [&] { return shard->heard.size() == connections; }));
-    worker->Stop();
-    ASSERT_TRUE(PollUntil({shard.get()},
-                          [&] { return shard->ended.size() == connections; }));
-  }
-}
-
 TEST_P(TransportContractTest, EachSideMayShutDownAndThePeerLearnsIt) {
   for (const bool dialler_ends : {false, true}) {
     SCOPED_TRACE(dialler_ends ? "the dialler" : "the dialled");
-    auto worker = TestNode::Start(GetParam(), kWorker0);
-    auto shard = TestNode::Start(GetParam(), kShard0);
-    ASSERT_TRUE(JoinNodes(*worker, *shard));
-    TestNode& leaves = dialler_ends ? *worker : *shard;
-    TestNode& stays = dialler_ends ? *shard : *worker;
+    NodePair pair(GetParam());
+    ASSERT_TRUE(pair.Join());
+    TestNode& leaves = dialler_ends ? *pair.worker : *pair.shard;
+    TestNode& stays = dialler_ends ? *pair.shard : *pair.worker;
     for (uint32_t i = 0; i < 50; ++i) leaves.SendTo(stays.self(), i, 30000);
     std::thread shutdown([&leaves] { leaves.transport().Shutdown(kPatience); });
     EXPECT_TRUE(PollUntil({&stays}, [&] { return !stays.ended.empty(); }));
@@ -408,9 +270,7 @@ TEST_P(TransportContractTest, EachSideMayShutDownAndThePeerLearnsIt) {
 }
 
 TEST_P(TransportContractTest, ReceiverThatDoesNotPollHoldsTheSenderBack) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   // 128 MiB in all. All frames share one payload of 256 KiB.
   constexpr uint32_t kFrames = 512;
   const Buffer payload = TestPayload(7, kFrameElementsMax);
@@ -422,24 +282,20 @@ TEST_P(TransportContractTest, ReceiverThatDoesNotPollHoldsTheSenderBack) {
   // No more bytes have left than the TCP buffers of both sides, or the shared
   // memory, can hold.
   EXPECT_LT(sent(), int64_t{32} << 20);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return shard->heard.size() == kFrames; }));
+  ASSERT_TRUE(Await([&] { return shard->heard.size() == kFrames; }));
   EXPECT_EQ(sent(), kFrames * (kFramePayloadBytesMax + kFrameHeaderBytes));
 }
 
 // Frames that wait behind a slow peer leave by priority, lowest value first.
 TEST_P(TransportContractTest, UrgentLayersOvertakeFramesThatWait) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   constexpr uint32_t kFrames = 512;
   const Buffer payload = TestPayload(7, kFrameElementsMax);
   for (uint32_t i = 0; i < kFrames; ++i) {
     worker->transport().Send(kShard0, TestFrame(kWorker0, 7, payload));
   }
   for (const uint32_t layer : {9, 3, 0, 3}) worker->SendTo(kShard0, layer, 10);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return shard->heard.size() == kFrames + 4; }));
+  ASSERT_TRUE(Await([&] { return shard->heard.size() == kFrames + 4; }));
   std::vector<uint32_t> order;
   for (const auto& heard : shard->heard) {
     const uint32_t layer = heard.header.layer;
@@ -453,15 +309,12 @@ TEST_P(TransportContractTest, UrgentLayersOvertakeFramesThatWait) {
 }
 
 TEST_P(TransportContractTest, TrafficCountsHeadersAndPayloads) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   worker->SendTo(kShard0, 1, 100);
   worker->SendTo(kShard0, 2, 0);
   shard->SendTo(kWorker0, 3, 5);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
-    return shard->heard.size() == 2 && worker->heard.size() == 1;
-  }));
+  ASSERT_TRUE(Await(
+      [&] { return shard->heard.size() == 2 && worker->heard.size() == 1; }));
   const auto at_worker = worker->transport().traffic();
   const auto at_shard = shard->transport().traffic();
   ASSERT_EQ(at_worker.size(), 1u);
@@ -475,74 +328,66 @@ TEST_P(TransportContractTest, TrafficCountsHeadersAndPayloads) {
 }
 
 TEST_P(TransportContractTest, WakeEndsPoll) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
   worker->transport().Wake();
   worker->transport().Poll(absl::InfiniteDuration(), *worker);
-  std::thread waker([&worker] { worker->transport().Wake(); });
+  std::thread waker([this] { worker->transport().Wake(); });
   worker->transport().Poll(absl::InfiniteDuration(), *worker);
   waker.join();
 }
 
 TEST_P(TransportContractTest, ClosingWhileSendingReleasesEveryPayload) {
   for (int round = 0; round < 5; ++round) {
-    auto worker = TestNode::Start(GetParam(), kWorker0);
-    auto shard = TestNode::Start(GetParam(), kShard0);
-    ASSERT_TRUE(JoinNodes(*worker, *shard));
+    NodePair pair(GetParam());
+    ASSERT_TRUE(pair.Join());
     std::vector<float> values(kFrameElementsMax, 1.0f);
     std::atomic<int> released{0};
     constexpr int kFrames = 200;
     for (int i = 0; i < kFrames; ++i) {
-      worker->transport().Send(
+      pair.worker->transport().Send(
           kShard0,
           TestFrame(kWorker0, 1,
                     Buffer::Borrow(values.data(), kFramePayloadBytesMax,
                                    [&released] { ++released; })));
     }
-    worker->Stop();  // Stops like Shutdown(0): most frames cannot have left.
+    pair.worker
+        ->Stop();  // Stops like Shutdown(0): most frames cannot have left.
+    EXPECT_TRUE(PollUntil({pair.shard.get()},
+                          [&] { return !pair.shard->ended.empty(); }));
     EXPECT_TRUE(
-        PollUntil({shard.get()}, [&] { return !shard->ended.empty(); }));
-    EXPECT_TRUE(PollUntil({shard.get()}, [&] { return released == kFrames; }));
+        PollUntil({pair.shard.get()}, [&] { return released == kFrames; }));
   }
 }
 
 TEST_P(TransportContractTest, PayloadReleaseMaySendAnotherFrame) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   float value = 1.0f;
   worker->transport().Send(
-      kShard0, TestFrame(kWorker0, 1, Buffer::Borrow(&value, 4, [&worker] {
+      kShard0, TestFrame(kWorker0, 1, Buffer::Borrow(&value, 4, [this] {
                            worker->SendTo(kShard0, 2, 10);
                          })));
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return shard->heard.size() == 2; }));
+  ASSERT_TRUE(Await([&] { return shard->heard.size() == 2; }));
   EXPECT_EQ(shard->heard[1].header.layer, 2u);
 }
 
 // Connected nodes that end a connection after a silence of kSilence.
-struct WatchedPair {
+struct WatchedPair : NodePair {
   static constexpr absl::Duration kSilence = absl::Seconds(1);
 
-  explicit WatchedPair(const TransportKind& kind)
-      : worker(TestNode::Start(kind, kWorker0)),
-        shard(TestNode::Start(kind, kShard0)) {
+  explicit WatchedPair(const TransportKind& kind) : NodePair(kind) {
     for (TestNode* const node : {worker.get(), shard.get()}) {
       node->transport().LimitSilence(kSilence);
     }
-    EXPECT_TRUE(JoinNodes(*worker, *shard));
+    EXPECT_TRUE(Join());
   }
 
-  // Polls `nodes` for `time`.
-  void PollFor(absl::Duration time, std::initializer_list<TestNode*> nodes) {
+  // Polls both for `time`.
+  void PollFor(absl::Duration time) {
     const absl::Time until = SteadyNow() + time;
-    EXPECT_TRUE(PollUntil(nodes, [&] { return SteadyNow() > until; }));
+    EXPECT_TRUE(Await([&] { return SteadyNow() > until; }));
   }
   bool is_whole() const {
     return worker->ended.empty() && shard->ended.empty();
   }
-
-  std::unique_ptr<TestNode> worker;
-  std::unique_ptr<TestNode> shard;
 };
 
 TEST_P(TransportContractTest, ConnectionToAPeerThatStandsStillEnds) {
@@ -555,17 +400,16 @@ TEST_P(TransportContractTest, ConnectionToAPeerThatStandsStillEnds) {
   EXPECT_THAT(pair.worker->ended[0].reason.message(),
               HasSubstr("nothing has arrived for 1"));
   // The peer hears why, once it looks.
-  ASSERT_TRUE(PollUntil({pair.worker.get(), pair.shard.get()},
-                        [&] { return !pair.shard->ended.empty(); }));
+  ASSERT_TRUE(pair.Await([&] { return !pair.shard->ended.empty(); }));
   EXPECT_THAT(pair.shard->ended[0].reason.message(),
               HasSubstr("nothing has arrived for 1"));
   // The two may connect again.
-  ASSERT_TRUE(JoinNodes(*pair.worker, *pair.shard));
+  ASSERT_TRUE(pair.Join());
 }
 
 TEST_P(TransportContractTest, ConnectionWithoutTrafficIsNotSilent) {
   WatchedPair pair(GetParam());
-  pair.PollFor(3 * pair.kSilence, {pair.worker.get(), pair.shard.get()});
+  pair.PollFor(3 * pair.kSilence);
   EXPECT_TRUE(pair.is_whole());
   EXPECT_EQ(pair.worker->heard.size() + pair.shard->heard.size(), 0u);
   // The frames that show this are not traffic.
@@ -575,9 +419,9 @@ TEST_P(TransportContractTest, ConnectionWithoutTrafficIsNotSilent) {
 
 TEST_P(TransportContractTest, TimeInWhichAProcessDoesNotPollIsNotSilence) {
   WatchedPair pair(GetParam());
-  pair.PollFor(pair.kSilence / 2, {pair.worker.get(), pair.shard.get()});
+  pair.PollFor(pair.kSilence / 2);
   absl::SleepFor(3 * pair.kSilence);
-  pair.PollFor(pair.kSilence / 2, {pair.worker.get(), pair.shard.get()});
+  pair.PollFor(pair.kSilence / 2);
   EXPECT_TRUE(pair.is_whole());
 }
 
@@ -588,7 +432,7 @@ TEST_P(TransportContractTest, PeerThatOnlyShowsThatItLivesIsNotSilent) {
     pair.worker->transport().SendAlive();
     return SteadyNow() > until;
   }));
-  pair.PollFor(pair.kSilence / 2, {pair.worker.get(), pair.shard.get()});
+  pair.PollFor(pair.kSilence / 2);
   EXPECT_TRUE(pair.is_whole());
 }
 
@@ -599,11 +443,10 @@ TEST_P(TransportContractTest, FrameThatMustWaitIsNotSilence) {
     return may_land ? Landing::Scratch() : Landing::Wait();
   };
   pair.worker->SendTo(kShard0, /*layer=*/1, /*count=*/100);
-  pair.PollFor(3 * pair.kSilence, {pair.worker.get(), pair.shard.get()});
+  pair.PollFor(3 * pair.kSilence);
   EXPECT_TRUE(pair.is_whole());
   may_land = true;
-  ASSERT_TRUE(PollUntil({pair.worker.get(), pair.shard.get()},
-                        [&] { return pair.shard->heard.size() == 1; }));
+  ASSERT_TRUE(pair.Await([&] { return pair.shard->heard.size() == 1; }));
   EXPECT_TRUE(pair.shard->heard[0].intact);
 }
 
@@ -618,8 +461,7 @@ TEST_P(TransportContractTest, AliveFrameWithAPayloadGoesToTheHandler) {
   Frame frame = TestFrame(kWorker0, 1, TestPayload(1, 10));
   frame.header.kind = FrameKind::kAlive;
   pair.worker->transport().Send(kShard0, frame);
-  ASSERT_TRUE(PollUntil({pair.worker.get(), pair.shard.get()},
-                        [&] { return !pair.shard->ended.empty(); }));
+  ASSERT_TRUE(pair.Await([&] { return !pair.shard->ended.empty(); }));
   EXPECT_THAT(asked, ElementsAre(FrameKind::kAlive));
 }
 

@@ -35,11 +35,14 @@ struct TransportKind {
   }
 };
 
-class TransportContractTest : public testing::TestWithParam<TransportKind> {};
-
 // Upper bound of each wait: more than any wait takes, even on a slow machine
 // under a sanitizer.
 inline constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// Members of the job of TestHello.
+inline const PeerId kWorker0 = PeerId::Worker(0);
+inline const PeerId kWorker1 = PeerId::Worker(1);
+inline const PeerId kShard0 = PeerId::Shard(0);
 
 // A roster of three workers and two shards.
 inline Roster TestRoster() {
@@ -207,5 +210,29 @@ inline bool JoinNodes(TestNode& dialler, TestNode& other) {
            other.connected.size() > other_before;
   });
 }
+
+// Worker 0 and shard 0, which are not connected yet.
+struct NodePair {
+  explicit NodePair(const TransportKind& kind) : NodePair(kind, kind) {}
+  NodePair(const TransportKind& of_worker, const TransportKind& of_shard)
+      : worker(TestNode::Start(of_worker, kWorker0)),
+        shard(TestNode::Start(of_shard, kShard0)) {}
+
+  // Connects the worker to the shard.
+  bool Join() { return JoinNodes(*worker, *shard); }
+  // Polls both until `done` returns true, as PollUntil does.
+  bool Await(const std::function<bool()>& done) {
+    return PollUntil({worker.get(), shard.get()}, done);
+  }
+
+  std::unique_ptr<TestNode> worker;
+  std::unique_ptr<TestNode> shard;
+};
+
+class TransportContractTest : public testing::TestWithParam<TransportKind>,
+                              protected NodePair {
+ protected:
+  TransportContractTest() : NodePair(GetParam()) {}
+};
 
 }  // namespace nereus

@@ -19,10 +19,6 @@ using testing::ElementsAre;
 using testing::Gt;
 using testing::IsEmpty;
 
-const PeerId kWorker0 = PeerId::Worker(0);
-const PeerId kWorker1 = PeerId::Worker(1);
-const PeerId kShard0 = PeerId::Shard(0);
-
 Hello HelloOfEpoch(PeerId self, uint64_t epoch) {
   Hello hello = TestHello(self);
   hello.epoch = epoch;
@@ -64,33 +60,30 @@ class Gate {
 
 TEST_P(TransportContractTest, PeerInOtherEpochIsDialledAgain) {
   for (const uint64_t worker_epoch : {4, 6}) {
-    auto worker = TestNode::Start(GetParam(), kWorker0);
-    auto shard = TestNode::Start(GetParam(), kShard0);
-    worker->transport().SetRoster(HelloOfEpoch(kWorker0, worker_epoch),
-                                  TestRoster());
-    worker->Dial(*shard);
-    PollForAWhile({worker.get(), shard.get()});
-    EXPECT_THAT(worker->connected, IsEmpty());
-    EXPECT_THAT(worker->ended, IsEmpty());
-    EXPECT_THAT(shard->connected, IsEmpty());
-    EXPECT_THAT(shard->ended, IsEmpty());
+    NodePair pair(GetParam());
+    pair.worker->transport().SetRoster(HelloOfEpoch(kWorker0, worker_epoch),
+                                       TestRoster());
+    pair.worker->Dial(*pair.shard);
+    PollForAWhile({pair.worker.get(), pair.shard.get()});
+    EXPECT_THAT(pair.worker->connected, IsEmpty());
+    EXPECT_THAT(pair.worker->ended, IsEmpty());
+    EXPECT_THAT(pair.shard->connected, IsEmpty());
+    EXPECT_THAT(pair.shard->ended, IsEmpty());
 
     // The side with the older epoch follows.
-    TestNode& late = worker_epoch < 5 ? *worker : *shard;
+    TestNode& late = worker_epoch < 5 ? *pair.worker : *pair.shard;
     late.transport().SetRoster(
         HelloOfEpoch(late.self(), std::max<uint64_t>(worker_epoch, 5)),
         TestRoster());
-    ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
-      return !worker->connected.empty() && !shard->connected.empty();
+    ASSERT_TRUE(pair.Await([&] {
+      return !pair.worker->connected.empty() && !pair.shard->connected.empty();
     }));
-    EXPECT_THAT(worker->ended, IsEmpty());
+    EXPECT_THAT(pair.worker->ended, IsEmpty());
   }
 }
 
 TEST_P(TransportContractTest, ConnectionOutlivesTheEpoch) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   Roster without_worker1 = TestRoster();
   without_worker1.erase(kWorker1);
   shard->transport().SetRoster(HelloOfEpoch(kShard0, 6), without_worker1);
@@ -99,9 +92,8 @@ TEST_P(TransportContractTest, ConnectionOutlivesTheEpoch) {
   worker->Dial(*shard);  // Dial has no effect, because there is a connection.
   worker->SendTo(kShard0, 2, 10);
   shard->SendTo(kWorker0, 3, 10);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
-    return shard->heard.size() == 2 && worker->heard.size() == 1;
-  }));
+  ASSERT_TRUE(Await(
+      [&] { return shard->heard.size() == 2 && worker->heard.size() == 1; }));
   EXPECT_THAT(worker->connected, ElementsAre(kShard0));
   EXPECT_THAT(worker->ended, IsEmpty());
   EXPECT_THAT(shard->ended, IsEmpty());
@@ -119,11 +111,10 @@ TEST_P(TransportContractTest, ConnectionOutlivesTheEpoch) {
 TEST_P(TransportContractTest, DisconnectIsReportedOnlyToThePeer) {
   for (const bool dialler_ends : {false, true}) {
     SCOPED_TRACE(dialler_ends ? "the dialler" : "the dialled");
-    auto worker = TestNode::Start(GetParam(), kWorker0);
-    auto shard = TestNode::Start(GetParam(), kShard0);
-    ASSERT_TRUE(JoinNodes(*worker, *shard));
-    TestNode& ends = dialler_ends ? *worker : *shard;
-    TestNode& other = dialler_ends ? *shard : *worker;
+    NodePair pair(GetParam());
+    ASSERT_TRUE(pair.Join());
+    TestNode& ends = dialler_ends ? *pair.worker : *pair.shard;
+    TestNode& other = dialler_ends ? *pair.shard : *pair.worker;
     // The frames exceed the buffers of a connection, so some of them are
     // queued.
     constexpr int kFrames = 200;
@@ -153,60 +144,54 @@ TEST_P(TransportContractTest, NewConnectionAfterDisconnectHasOnlyNewFrames) {
   enum Side { kDialler, kDialled, kBoth };
   for (const Side side : {kDialler, kDialled, kBoth}) {
     SCOPED_TRACE(side);
-    auto worker = TestNode::Start(GetParam(), kWorker0);
-    auto shard = TestNode::Start(GetParam(), kShard0);
+    NodePair pair(GetParam());
     for (uint32_t life = 1; life <= 3; ++life) {
-      ASSERT_TRUE(JoinNodes(*worker, *shard)) << "life " << life;
-      worker->heard.clear();
-      shard->heard.clear();
-      worker->SendTo(kShard0, life, 1000);
-      shard->SendTo(kWorker0, life, 1000);
+      ASSERT_TRUE(pair.Join()) << "life " << life;
+      pair.worker->heard.clear();
+      pair.shard->heard.clear();
+      pair.worker->SendTo(kShard0, life, 1000);
+      pair.shard->SendTo(kWorker0, life, 1000);
       // Later frames may arrive in this round of the loop, or not.
       for (int i = 0; i < 30; ++i) {
-        worker->SendTo(kShard0, life, 30000);
-        shard->SendTo(kWorker0, life, 30000);
+        pair.worker->SendTo(kShard0, life, 30000);
+        pair.shard->SendTo(kWorker0, life, 30000);
       }
-      ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
-        return !worker->heard.empty() && !shard->heard.empty();
+      ASSERT_TRUE(pair.Await([&] {
+        return !pair.worker->heard.empty() && !pair.shard->heard.empty();
       }));
-      for (const TestNode* node : {worker.get(), shard.get()}) {
+      for (const TestNode* node : {pair.worker.get(), pair.shard.get()}) {
         for (const TestNode::Heard& heard : node->heard) {
           EXPECT_EQ(heard.header.layer, life);
           EXPECT_TRUE(heard.intact);
         }
       }
-      if (side != kDialled) worker->transport().Disconnect(kShard0);
-      if (side != kDialler) shard->transport().Disconnect(kWorker0);
+      if (side != kDialled) pair.worker->transport().Disconnect(kShard0);
+      if (side != kDialler) pair.shard->transport().Disconnect(kWorker0);
       if (side == kBoth) continue;
-      TestNode& other = side == kDialler ? *shard : *worker;
-      ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                            [&] { return other.ended.size() == life; }));
+      TestNode& other = side == kDialler ? *pair.shard : *pair.worker;
+      ASSERT_TRUE(pair.Await([&] { return other.ended.size() == life; }));
     }
-    EXPECT_EQ(worker->connected.size(), 3u);
-    EXPECT_EQ(shard->connected.size(), 3u);
-    EXPECT_EQ(worker->ended.size(), side == kDialled ? 3u : 0u);
-    EXPECT_EQ(shard->ended.size(), side == kDialler ? 3u : 0u);
+    EXPECT_EQ(pair.worker->connected.size(), 3u);
+    EXPECT_EQ(pair.shard->connected.size(), 3u);
+    EXPECT_EQ(pair.worker->ended.size(), side == kDialled ? 3u : 0u);
+    EXPECT_EQ(pair.shard->ended.size(), side == kDialler ? 3u : 0u);
   }
 }
 
 TEST_P(TransportContractTest, DisconnectByTheHandlerStopsItsFrames) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   shard->then = [&](const FrameHeader& header) {
     if (header.layer == 2) shard->transport().Disconnect(kWorker0);
   };
   for (uint32_t layer = 1; layer <= 4; ++layer) {
     worker->SendTo(kShard0, layer, 10);
   }
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return !worker->ended.empty(); }));
+  ASSERT_TRUE(Await([&] { return !worker->ended.empty(); }));
   EXPECT_THAT(LayersHeard(*shard), ElementsAre(1, 2));
   EXPECT_THAT(shard->ended, IsEmpty());
 }
 
 TEST_P(TransportContractTest, DisconnectEndsAnAttempt) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
   const HeldPort nowhere;
   std::atomic<int> released{0};
   float value = 1.0f;
@@ -231,7 +216,6 @@ TEST_P(TransportContractTest, DisconnectEndsAnAttempt) {
 TEST_P(TransportContractTest, EarlyFrameWaitsWithAllLaterFrames) {
   auto early = TestNode::Start(GetParam(), kWorker0);
   auto other = TestNode::Start(GetParam(), kWorker1);
-  auto shard = TestNode::Start(GetParam(), kShard0);
   ASSERT_TRUE(JoinNodes(*early, *shard));
   ASSERT_TRUE(JoinNodes(*other, *shard));
   bool open = false;
@@ -274,43 +258,34 @@ TEST_P(TransportContractTest, EarlyFrameWaitsWithAllLaterFrames) {
 // one message. Frames of the message that have been delivered must not be
 // delivered again.
 TEST_P(TransportContractTest, FramesThatLeftTogetherMayWaitApart) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
   for (const uint32_t layer : {1, 2, 4, 5}) {
     ASSERT_TRUE(TestFrame(kWorker0, layer, Buffer()).fused);
     worker->SendTo(kShard0, layer, 10);
   }
   Gate gate(*shard, 4);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return !gate.announced.empty(); }));
+  ASSERT_TRUE(Join());
+  ASSERT_TRUE(Await([&] { return !gate.announced.empty(); }));
   PollForAWhile({worker.get(), shard.get()});
   EXPECT_THAT(LayersHeard(*shard), ElementsAre(1, 2));
   gate.open = true;
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return shard->heard.size() >= 4; }));
+  ASSERT_TRUE(Await([&] { return shard->heard.size() >= 4; }));
   EXPECT_THAT(LayersHeard(*shard), ElementsAre(1, 2, 4, 5));
   EXPECT_EQ(shard->transport().traffic()[0].bytes_received,
             4 * (kFrameHeaderBytes + 40));
 }
 
 TEST_P(TransportContractTest, PollDeliversFramesThatWaitedWithoutSleeping) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   Gate gate(*shard, 1);
   worker->SendTo(kShard0, 1, 10);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return !gate.announced.empty(); }));
+  ASSERT_TRUE(Await([&] { return !gate.announced.empty(); }));
   gate.open = true;
   shard->transport().Poll(absl::InfiniteDuration(), *shard);
   EXPECT_THAT(LayersHeard(*shard), ElementsAre(1));
 }
 
 TEST_P(TransportContractTest, WaitingFramesHoldTheSenderBack) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   Gate gate(*shard, 0);
   // 128 MiB, all of the same 256 KiB.
   constexpr uint32_t kFrames = 512;
@@ -327,8 +302,7 @@ TEST_P(TransportContractTest, WaitingFramesHoldTheSenderBack) {
   EXPECT_THAT(gate.announced.size(), Gt(1u));
 
   gate.open = true;
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return shard->heard.size() == kFrames; }));
+  ASSERT_TRUE(Await([&] { return shard->heard.size() == kFrames; }));
   for (uint32_t i = 0; i < kFrames; ++i) {
     ASSERT_EQ(shard->heard[i].header.chunk, i);
     ASSERT_TRUE(shard->heard[i].intact);
@@ -336,14 +310,11 @@ TEST_P(TransportContractTest, WaitingFramesHoldTheSenderBack) {
 }
 
 TEST_P(TransportContractTest, EndOfTheConnectionComesAfterFramesThatWait) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   Gate gate(*shard, 1);
   worker->SendTo(kShard0, 1, 10);
   worker->SendTo(kShard0, 2, 10);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return !gate.announced.empty(); }));
+  ASSERT_TRUE(Await([&] { return !gate.announced.empty(); }));
   worker->transport().Shutdown(absl::Seconds(1));
   worker->Stop();
   PollForAWhile({shard.get()});
@@ -354,9 +325,7 @@ TEST_P(TransportContractTest, EndOfTheConnectionComesAfterFramesThatWait) {
 }
 
 TEST_P(TransportContractTest, FrameMayBeRefusedAfterItHasWaited) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   int announced = 0;
   shard->landing = [&](PeerId, const FrameHeader&) -> absl::StatusOr<Landing> {
     if (++announced < 5) return Landing::Wait();
@@ -364,34 +333,28 @@ TEST_P(TransportContractTest, FrameMayBeRefusedAfterItHasWaited) {
   };
   worker->SendTo(kShard0, 1, 10);
   worker->SendTo(kShard0, 2, 10);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()}, [&] {
-    return !worker->ended.empty() && !shard->ended.empty();
-  }));
+  ASSERT_TRUE(
+      Await([&] { return !worker->ended.empty() && !shard->ended.empty(); }));
   EXPECT_EQ(announced, 5) << "nothing behind the bad frame counts";
   EXPECT_EQ(shard->ended[0].reason, InvalidArgumentError("no such layer"));
   EXPECT_EQ(worker->ended[0].reason, FailedPreconditionError("no such layer"));
 }
 
 TEST_P(TransportContractTest, DisconnectDropsFramesThatWait) {
-  auto worker = TestNode::Start(GetParam(), kWorker0);
-  auto shard = TestNode::Start(GetParam(), kShard0);
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   Gate gate(*shard, 1);
   for (uint32_t layer = 1; layer <= 9; ++layer) {
     worker->SendTo(kShard0, layer, 10);
   }
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return !gate.announced.empty(); }));
+  ASSERT_TRUE(Await([&] { return !gate.announced.empty(); }));
   shard->transport().Disconnect(kWorker0);
   gate.open = true;
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return !worker->ended.empty(); }));
+  ASSERT_TRUE(Await([&] { return !worker->ended.empty(); }));
   EXPECT_THAT(shard->heard, IsEmpty());
 
-  ASSERT_TRUE(JoinNodes(*worker, *shard));
+  ASSERT_TRUE(Join());
   worker->SendTo(kShard0, 50, 10);
-  ASSERT_TRUE(PollUntil({worker.get(), shard.get()},
-                        [&] { return !shard->heard.empty(); }));
+  ASSERT_TRUE(Await([&] { return !shard->heard.empty(); }));
   EXPECT_THAT(LayersHeard(*shard), ElementsAre(50));
   EXPECT_THAT(shard->ended, IsEmpty());
 }
@@ -401,7 +364,6 @@ TEST_P(TransportContractTest, DisconnectDropsFramesThatWait) {
 TEST_P(TransportContractTest, FrameThatHasWaitedMayCauseADisconnect) {
   auto first = TestNode::Start(GetParam(), kWorker0);
   auto second = TestNode::Start(GetParam(), kWorker1);
-  auto shard = TestNode::Start(GetParam(), kShard0);
   ASSERT_TRUE(JoinNodes(*first, *shard));
   ASSERT_TRUE(JoinNodes(*second, *shard));
   Gate gate(*shard, 0);
