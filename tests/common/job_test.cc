@@ -51,28 +51,19 @@ Parts LateParts() {
 }
 
 TEST(JobTest, JobHoldsItsParts) {
-  Parts parts;
+  Parts parts = LateParts();
   parts.job.options.deterministic = true;
   const auto job = Make(parts);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ((*job)->id, 9u);
   EXPECT_EQ((*job)->epoch, 1u);
-  EXPECT_EQ((*job)->workers, FirstWorkers(2));
-  EXPECT_EQ((*job)->worker_count(), 2);
+  EXPECT_EQ((*job)->workers, parts.job.workers);
+  EXPECT_EQ((*job)->worker_count(), 4);
   EXPECT_EQ((*job)->shards(), 2);
   EXPECT_EQ((*job)->layers, parts.job.layers);
   EXPECT_EQ((*job)->routes, parts.job.routes);
   EXPECT_EQ((*job)->options, parts.job.options);
-  EXPECT_EQ((*job)->MeanScale(0), 0.5f);
   EXPECT_EQ((*job)->placement.chunks().size(), 2u);
-  EXPECT_EQ((*job)->history, JobHistory());
-}
-
-TEST(JobTest, JobHoldsThePartsOfALaterEpoch) {
-  const Parts parts = LateParts();
-  const auto job = Make(parts);
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ((*job)->workers, parts.job.workers);
   EXPECT_EQ((*job)->crew.left_workers, parts.job.crew.left_workers);
   EXPECT_EQ((*job)->history, parts.job.history);
 }
@@ -171,14 +162,21 @@ struct BadJob {
   const char* message;
 };
 
+std::string NameOf(const testing::TestParamInfo<BadJob>& info) {
+  return info.param.name;
+}
+
+void ExpectRefused(Parts parts, const BadJob& bad) {
+  bad.spoil(parts);
+  const absl::Status status = Make(parts).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(bad.message));
+}
+
 class BadJobTest : public testing::TestWithParam<BadJob> {};
 
 TEST_P(BadJobTest, BadJobIsRefusedWithItsValues) {
-  Parts parts;
-  GetParam().spoil(parts);
-  const absl::Status status = Make(parts).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+  ExpectRefused(Parts(), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -233,20 +231,38 @@ INSTANTIATE_TEST_SUITE_P(
                  p.job.checkpoint_round = std::numeric_limits<int64_t>::max();
                },
                "checkpoint_round is 9223372036854775807"},
+        BadJob{"Staleness",
+               [](Parts& p) { p.job.options.rounds.staleness = -1; },
+               "--staleness: \"-1\" is not"},
+        BadJob{"ShareBelow0",
+               [](Parts& p) { p.job.options.sparsity.share = -0.1; },
+               "is not a number from 0 to below 1"},
+        BadJob{"Share1", [](Parts& p) { p.job.options.sparsity.share = 1; },
+               "is not a number from 0 to below 1"},
+        BadJob{"SmallBlock",
+               [](Parts& p) { p.job.options.sparsity.block_elements = 255; },
+               "--block: \"255\" is not"},
+        BadJob{"LargeBlock",
+               [](Parts& p) { p.job.options.sparsity.block_elements = 65537; },
+               "--block: \"65537\" is not"},
+        BadJob{"DenseSteps",
+               [](Parts& p) { p.job.options.sparsity.dense_steps = -1; },
+               "--dense-steps: \"-1\" is not"},
+        BadJob{"ExclusiveOptions",
+               [](Parts& p) {
+                 p.job.options.scale_loss = true;
+                 p.job.options.nan = NanPolicy::kIgnore;
+               },
+               "--nan=ignore"},
         BadJob{"Optimizer",
                [](Parts& p) { p.job.options.optimizer.momentum = 1.0f; },
                "--momentum: \"1\" is not"}),
-    [](const auto& info) { return std::string(info.param.name); });
+    NameOf);
 
-// Tests of LateParts, the parts of a later epoch.
 class BadEpochTest : public testing::TestWithParam<BadJob> {};
 
 TEST_P(BadEpochTest, BadEpochIsRefusedWithItsValues) {
-  Parts parts = LateParts();
-  GetParam().spoil(parts);
-  const absl::Status status = Make(parts).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+  ExpectRefused(LateParts(), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -302,7 +318,7 @@ INSTANTIATE_TEST_SUITE_P(
                "left_workers has worker 5 after worker 5"},
         BadJob{"HighLeaver", SetLeavers({65536}),
                "left_workers has worker 65536 after worker"}),
-    [](const auto& info) { return std::string(info.param.name); });
+    NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
     Steps, BadEpochTest,
@@ -325,7 +341,7 @@ INSTANTIATE_TEST_SUITE_P(
                "the donor is worker 1, which is not a member of the epoch"},
         BadJob{"OwnerBelowNone", [](Parts& p) { p.job.history.donor = -2; },
                "the donor is worker -2, which is not a member"}),
-    [](const auto& info) { return std::string(info.param.name); });
+    NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
     FinishedRounds, BadEpochTest,
@@ -348,7 +364,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"TooManyContributors",
                [](Parts& p) { p.finished().contributors = 65537; },
                "with 65537 contributors"}),
-    [](const auto& info) { return std::string(info.param.name); });
+    NameOf);
 
 TEST(JobTest, LeaverMayBeOwnerAndHolder) {
   Parts parts = LateParts();
@@ -370,96 +386,6 @@ TEST(MakeHeaderTest, HeaderHasIdAndEpochOfTheJob) {
   expected.round = -1;
   expected.sender = PeerId::Worker(1);
   EXPECT_EQ(header, expected);
-}
-
-TEST(JobOptionsTest, LossScalingRequiresSkippableSteps) {
-  JobOptions options;
-  options.scale_loss = true;
-  const std::pair<NanPolicy, const char*> kRefused[] = {
-      {NanPolicy::kFail, "--nan=fail"}, {NanPolicy::kIgnore, "--nan=ignore"}};
-  for (const auto& [nan, flag] : kRefused) {
-    options.nan = nan;
-    const absl::Status status = options.Validate();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(flag));
-  }
-  options.nan = NanPolicy::kSkip;
-  EXPECT_TRUE(options.Validate().ok());
-}
-
-TEST(JobOptionsTest, OptionsAgainstPartialRoundsAreRefusedWithTheReason) {
-  const auto refusal = [](auto spoil) {
-    JobOptions options;
-    options.rounds.quorum = Quorum::kSolo;
-    EXPECT_TRUE(options.Validate().ok());
-    spoil(options);
-    const absl::Status status = options.Validate();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    return std::string(status.message());
-  };
-  EXPECT_THAT(refusal([](JobOptions& options) {
-                options.optimizer_place = OptimizerPlace::kWorker;
-              }),
-              HasSubstr("--optimizer=worker does not go with --quorum=solo"));
-  EXPECT_THAT(
-      refusal([](JobOptions& options) { options.nan = NanPolicy::kSkip; }),
-      HasSubstr("--nan=skip"));
-  EXPECT_THAT(
-      refusal([](JobOptions& options) { options.deterministic = true; }),
-      HasSubstr("deterministic"));
-  EXPECT_THAT(refusal([](JobOptions& options) { options.backup = true; }),
-              HasSubstr("backup"));
-  EXPECT_THAT(refusal([](JobOptions& options) {
-                options.rounds.quorum = Quorum::kEach;
-                options.rounds.resync_every = 4;
-              }),
-              HasSubstr("--resync=4 does not go with --quorum=each"));
-  EXPECT_THAT(
-      refusal([](JobOptions& options) { options.rounds.staleness = -1; }),
-      HasSubstr("--staleness: \"-1\" is not"));
-}
-
-TEST(JobOptionsTest, OptionsAgainstSparsityAreRefusedWithTheReason) {
-  const auto refusal = [](auto spoil) {
-    JobOptions options;
-    options.sparsity.share = 0.9;
-    EXPECT_TRUE(options.Validate().ok());
-    spoil(options);
-    const absl::Status status = options.Validate();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    return std::string(status.message());
-  };
-  EXPECT_THAT(refusal([](JobOptions& options) {
-                options.optimizer_place = OptimizerPlace::kWorker;
-              }),
-              HasSubstr("--optimizer=worker does not go with --sparsity=0.9"));
-  EXPECT_THAT(refusal([](JobOptions& options) {
-                options.optimizer.rule = UpdateRule::kAdam;
-              }),
-              HasSubstr("--update=adam"));
-  EXPECT_THAT(
-      refusal([](JobOptions& options) { options.nan = NanPolicy::kSkip; }),
-      HasSubstr("--nan=skip"));
-  EXPECT_THAT(refusal([](JobOptions& options) {
-                options.rounds.quorum = Quorum::kSolo;
-              }),
-              HasSubstr("--quorum=solo"));
-  for (const double wrong : {-0.1, 1.0, 2.0}) {
-    EXPECT_THAT(
-        refusal([&](JobOptions& options) { options.sparsity.share = wrong; }),
-        HasSubstr("is not a number from 0 to below 1"));
-  }
-  EXPECT_THAT(refusal([](JobOptions& options) {
-                options.sparsity.block_elements = 255;
-              }),
-              HasSubstr("--block: \"255\" is not"));
-  EXPECT_THAT(refusal([](JobOptions& options) {
-                options.sparsity.block_elements = 65537;
-              }),
-              HasSubstr("--block: \"65537\" is not"));
-  EXPECT_THAT(
-      refusal([](JobOptions& options) { options.sparsity.dense_steps = -1; }),
-      HasSubstr("--dense-steps: \"-1\" is not"));
 }
 
 TEST(JobTest, FactorsHaveNoBlocks) {
@@ -536,6 +462,7 @@ TEST_P(CutIntoFramesTest, FramesAreTheValuesInOrderAndShareTheirMemory) {
     EXPECT_EQ(frame.header.offset, at);
     EXPECT_EQ(frame.header.payload_bytes, frame.payload.bytes());
     EXPECT_EQ(frame.payload.floats(), values.floats() + at);
+    EXPECT_FALSE(values.unique());
     EXPECT_LE(frame.payload.bytes(), kFramePayloadBytesMax);
     const auto found = FrameIndex(frame.header, elements);
     ASSERT_TRUE(found.ok()) << found.status();
@@ -549,22 +476,6 @@ TEST_P(CutIntoFramesTest, FramesAreTheValuesInOrderAndShareTheirMemory) {
 INSTANTIATE_TEST_SUITE_P(Lengths, CutIntoFramesTest,
                          testing::Values(0, 1, 65535, 65536, 65537, 131072,
                                          131073));
-
-TEST(CutIntoFramesTest, FramesKeepTheMemoryAlive) {
-  const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 8)});
-  FrameHeader header;
-  header.kind = FrameKind::kContribution;
-  std::vector<Frame> frames;
-  {
-    const Buffer values = FloatBuffer({1, 2, 3});
-    CutIntoFrames(*job, header, values,
-                  [&](Frame frame) { frames.push_back(frame); });
-    EXPECT_FALSE(values.unique());
-  }
-  ASSERT_EQ(frames.size(), 1u);
-  EXPECT_TRUE(frames[0].payload.unique());
-  EXPECT_EQ(FloatsOf(frames[0].payload), (std::vector<float>{1, 2, 3}));
-}
 
 TEST(CutIntoFramesTest, BuffersWithoutBytesAreCut) {
   const JobPtr job = TestJob(1, 1, {VectorLayer("scale", 8)});
