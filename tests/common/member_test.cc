@@ -90,11 +90,14 @@ class FakeMachine final : public Machine {
 class MemberTest : public testing::Test {
  protected:
   MemberTest()
-      : job_(TestJob(2, 1, {VectorLayer("scale", 1)})),
-        member_(Request(), [this](const EpochStart& start, Outbox& out) {
-          out.Add(LayerDone{0, kInitialRound});
-          return std::make_unique<FakeMachine>(&log_, start.job);
-        }) {}
+      : job_(TestJob(2, 1, {VectorLayer("scale", 1)})), member_(NewMember()) {}
+
+  Member NewMember(const JoinRequest& request = Request()) {
+    return Member(request, [this](const EpochStart& start, Outbox& out) {
+      out.Add(LayerDone{0, kInitialRound});
+      return std::make_unique<FakeMachine>(&log_, start.job);
+    });
+  }
 
   static JoinRequest Request() {
     JoinRequest request;
@@ -157,34 +160,34 @@ const T& Only(const Effects& effects) {
   return std::get<T>(effects.messages.at(0));
 }
 
-TEST_F(MemberTest, NonFiniteValueEndsTheJobAndNamesItsWorker) {
-  Enter(1);
-  Outbox out;
-  member_.OnBadValue({0, 7, 0, 5}, {1, HUGE_VALF}, out);
-  member_.OnBadValue({0, 8, 0, 0}, {0, NAN}, out);
-  EXPECT_EQ(Only<Failure>(Carry(out)).reason,
-            "worker 0: layer scale, step 7: the gradient has inf at element 6 "
-            "of 1");
-}
-
-TEST_F(MemberTest, ResultThatIsNotFiniteIsBlamedOnNoWorker) {
-  Enter(1);
-  Outbox out;
-  member_.OnBadValue(
-      {/*layer=*/0, /*round=*/3, /*worker=*/0, /*offset=*/40, Checked::kUpdate},
-      {2, std::numeric_limits<float>::infinity()}, out);
-  const Effects effects = Carry(out);
-  EXPECT_EQ(Only<Failure>(effects).reason,
-            "layer scale, step 3: the update by the mean gradient of all "
-            "workers has inf at element 42 of 1");
-}
-
-TEST_F(MemberTest, OwnNonFiniteValueIsNotBlamedOnAnotherWorker) {
-  Enter(1);
-  Outbox out;
-  member_.OnBadValue({0, 7, 1, 0}, {0, HUGE_VALF}, out);
-  EXPECT_EQ(Only<Failure>(Carry(out)).reason,
-            "layer scale, step 7: the gradient has inf at element 0 of 1");
+TEST_F(MemberTest, NonFiniteValueEndsTheJobAndNamesTheSourceOfTheValue) {
+  const struct {
+    ValueCheck check;
+    BadValue value;
+    const char* reason;
+  } kCases[] = {
+      {{0, 7, 0, 5},
+       {1, HUGE_VALF},
+       "worker 0: layer scale, step 7: the gradient has inf at element 6 of 1"},
+      // The member's own value.
+      {{0, 7, 1, 0},
+       {0, HUGE_VALF},
+       "layer scale, step 7: the gradient has inf at element 0 of 1"},
+      {{0, 3, 0, 40, Checked::kUpdate},
+       {2, HUGE_VALF},
+       "layer scale, step 3: the update by the mean gradient of all workers "
+       "has inf at element 42 of 1"},
+  };
+  for (const auto& c : kCases) {
+    Member member = NewMember();
+    Outbox out;
+    member.OnMessage(StartOf(1), out);
+    Carry(out);
+    member.OnBadValue(c.check, c.value, out);
+    // Only the first one is told.
+    member.OnBadValue({0, 8, 0, 0}, {0, NAN}, out);
+    EXPECT_EQ(Only<Failure>(Carry(out)).reason, c.reason);
+  }
 }
 
 TEST_F(MemberTest, MemberJoinsInEachSessionUntilItIsAdmitted) {
@@ -222,16 +225,6 @@ TEST_F(MemberTest, DriverFollowsAnEpochBeforeTheMachineSends) {
   }
 }
 
-TEST_F(MemberTest, LaterEpochsUseTheSameMachine) {
-  Enter(3);
-  const Effects entered = Enter(6);
-  EXPECT_THAT(log_.entries,
-              ElementsAre("machine 1 made 3", "machine 1 epoch 6"));
-  ASSERT_EQ(entered.followed.size(), 1u);
-  ASSERT_EQ(entered.done.size(), 1u);
-  EXPECT_EQ(entered.done[0].round, 99);
-}
-
 TEST_F(MemberTest, RepeatedEpochIsIgnored) {
   Enter(3);
   Enter(4);
@@ -249,9 +242,7 @@ TEST_F(MemberTest, EpochWithAnotherModelEndsTheMember) {
   Enter(1);
   for (const bool from_base : {false, true}) {
     SCOPED_TRACE(from_base);
-    Member member(Request(), [this](const EpochStart& start, Outbox&) {
-      return std::make_unique<FakeMachine>(&log_, start.job);
-    });
+    Member member = NewMember();
     Outbox out;
     member.OnMessage(StartOf(1), out);
     Carry(out);
@@ -272,9 +263,7 @@ TEST_F(MemberTest, EpochWithAnotherModelEndsTheMember) {
 TEST_F(MemberTest, FirstEpochHasTheModelOfTheRequest) {
   JoinRequest request = Request();
   request.layers = {VectorLayer("scale", 2)};
-  Member member(request, [this](const EpochStart& start, Outbox&) {
-    return std::make_unique<FakeMachine>(&log_, start.job);
-  });
+  Member member = NewMember(request);
   Outbox out;
   member.OnMessage(StartOf(1), out);
   const Effects effects = Carry(out);
@@ -327,15 +316,6 @@ TEST_F(MemberTest, AdmittedMemberResumesInANewSession) {
   EXPECT_EQ(resume.epoch, 4u);
 }
 
-TEST_F(MemberTest, ReadyToSwitchIsRepeatedInANewSession) {
-  Enter(5);
-  EXPECT_THAT(Session().messages, SizeIs(1));
-  log_.ready_to_switch = true;
-  const Effects resumed = Session();
-  ASSERT_THAT(resumed.messages, SizeIs(2));
-  EXPECT_EQ(std::get<ReadyToSwitch>(resumed.messages[1]).epoch, 5u);
-}
-
 TEST_F(MemberTest, FramesWaitForTheFirstEpoch) {
   EXPECT_EQ(LandingOf(3), Landing::Kind::kWait);
 }
@@ -370,14 +350,6 @@ TEST_F(MemberTest, FramesOfOtherJobsAreRefused) {
   }
 }
 
-TEST_F(MemberTest, LandedFrameGoesToTheMachine) {
-  Enter(3);
-  Outbox out;
-  member_.OnFrame(PeerId::Shard(0), FrameOf(3), out);
-  EXPECT_EQ(Carry(out).done.size(), 1u);
-  EXPECT_EQ(log_.entries.back(), "machine 1 frame 3");
-}
-
 TEST_F(MemberTest, LostPeerIsReportedWithTheEpoch) {
   // There is no epoch yet.
   EXPECT_THAT(Lose(PeerId::Shard(0)).messages, IsEmpty());
@@ -404,21 +376,6 @@ TEST_F(MemberTest, LostPeerSaysWhetherItWasEverReached) {
   Hear(next);
   EXPECT_TRUE(Only<LostPeer>(Lose(mate)).reached);
   EXPECT_FALSE(Only<LostPeer>(Lose(shard)).reached);
-}
-
-// The last messages of a session may be lost with it, so the member repeats
-// them.
-TEST_F(MemberTest, LostPeersAreRepeatedInANewSession) {
-  Enter(3);
-  Lose(PeerId::Shard(0));
-  Lose(PeerId::Worker(0));
-  const Effects resumed = Session();
-  ASSERT_EQ(resumed.messages.size(), 3u);
-  EXPECT_TRUE(std::holds_alternative<Resume>(resumed.messages[0]));
-  EXPECT_EQ(std::get<LostPeer>(resumed.messages[1]).peer, PeerId::Shard(0));
-  EXPECT_EQ(std::get<LostPeer>(resumed.messages[2]).peer, PeerId::Worker(0));
-  Enter(4);
-  EXPECT_EQ(Session().messages.size(), 1u);
 }
 
 TEST_F(MemberTest, CheckpointPartIsRepeatedUntilAFreshStart) {
@@ -569,19 +526,6 @@ TEST_F(MemberTest, JobThatGoesBackHasNotBegunTheStepOfTheRequest) {
   ASSERT_THAT(resumed.messages, SizeIs(2));
   EXPECT_EQ(std::get<WantCheckpoint>(resumed.messages[1]).begun_step,
             kInitialRound);
-}
-
-TEST_F(MemberTest, LeaveIsRepeatedInANewSession) {
-  Enter(3);
-  Outbox out;
-  member_.OnLeave(12, /*early=*/false, out);
-  EXPECT_EQ(Only<Leave>(Carry(out)).last_step, 12);
-  for (const uint64_t epoch : {4u, 5u}) {
-    const Effects resumed = Session();
-    ASSERT_EQ(resumed.messages.size(), 2u);
-    EXPECT_EQ(std::get<Leave>(resumed.messages[1]).last_step, 12);
-    Enter(epoch);
-  }
 }
 
 TEST_F(MemberTest, RefusalEndsTheMember) {
