@@ -27,24 +27,6 @@ LayerSpec Conv1() {
   return {"conv1", LayerKind::kConvolution, 64, 27, 1792, 50176};
 }
 
-TEST(LayerKindTest, NamesAreParsedBack) {
-  for (const LayerKind kind :
-       {LayerKind::kFullyConnected, LayerKind::kConvolution,
-        LayerKind::kEmbedding, LayerKind::kVector}) {
-    const absl::StatusOr<LayerKind> parsed =
-        ParseLayerKind(LayerKindName(kind));
-    ASSERT_TRUE(parsed.ok()) << parsed.status();
-    EXPECT_EQ(*parsed, kind);
-  }
-}
-
-TEST(LayerKindTest, UnknownNameIsRefusedWithTheKnownNames) {
-  const absl::Status status = ParseLayerKind("pool\n").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("\"pool\\n\", known are fc, conv, embedding, vector"));
-}
-
 TEST(LayerSpecTest, DescriptionHoldsEachField) {
   EXPECT_EQ(DescribeLayer(Fc6()),
             "fc6 fc 4096x25088, 102764544 parameters, 32 rows, with factors");
@@ -144,6 +126,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadLayer{"too_many_rows",
                  [](LayerSpec& l) { l.rows = kLayerRowsMax + 1; },
                  "fc6 has rows 1073741825"},
+        BadLayer{"factors_of_an_embedding",
+                 [](LayerSpec& l) { l.kind = LayerKind::kEmbedding; },
+                 "only fully connected layers have factors"},
         BadLayer{"model_too_large",
                  [](LayerSpec& l) {
                    l = {"fc6",
@@ -211,19 +196,6 @@ TEST(ModelSignatureTest, MovingTextBetweenNamesChangesTheSignature) {
   EXPECT_NE(ModelSignature(a), ModelSignature(b));
 }
 
-TEST(CompareModelsTest, EqualModelsAreOk) {
-  EXPECT_TRUE(CompareModels({Conv1(), Fc6()}, {Conv1(), Fc6()}, "w").ok());
-}
-
-TEST(ValidateLayerTest, OnlyFullyConnectedLayersHaveFactors) {
-  LayerSpec layer = Fc6();
-  layer.kind = LayerKind::kEmbedding;
-  EXPECT_THAT(std::string(ValidateLayer(layer).message()),
-              HasSubstr("only fully connected layers have factors"));
-  layer.has_factors = false;
-  EXPECT_TRUE(ValidateLayer(layer).ok());
-}
-
 TEST(CompareModelsTest, FirstDifferenceIsNamedWithBothShapes) {
   LayerSpec theirs = Fc6();
   theirs.n = 9216;
@@ -272,22 +244,6 @@ TEST(WithRowsOfTest, UnknownRowsBecomeThoseOfTheJob) {
   // Layers without factors keep what they have, and so do surplus layers.
   EXPECT_EQ(learnt(WithRows(Conv1(), 7), Conv1()), 50176);
   EXPECT_EQ(WithRowsOf({}, std::vector<LayerSpec>{unknown}).front(), unknown);
-}
-
-TEST(SchemeTest, NamesAreParsedBack) {
-  for (const Scheme scheme : kSchemes) {
-    const absl::StatusOr<Scheme> parsed = ParseScheme(SchemeName(scheme));
-    ASSERT_TRUE(parsed.ok()) << parsed.status();
-    EXPECT_EQ(*parsed, scheme);
-  }
-}
-
-TEST(SchemeTest, UnknownNameIsRefusedWithTheKnownNames) {
-  const absl::Status status = ParseScheme("carrier pigeon").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(
-      std::string(status.message()),
-      testing::HasSubstr("\"carrier pigeon\", known are server, factor, ring"));
 }
 
 TEST(SchemeTest, OnlyLayersWithFactorsGoByFactors) {

@@ -48,29 +48,6 @@ std::vector<float> RandomFloats(Random& random, int64_t count) {
   return values;
 }
 
-TEST(UpdateRuleTest, NamesAreParsedBack) {
-  for (const UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kAdam}) {
-    const auto parsed = ParseUpdateRule(UpdateRuleName(rule));
-    ASSERT_TRUE(parsed.ok()) << parsed.status();
-    EXPECT_EQ(*parsed, rule);
-  }
-  const absl::Status status = ParseUpdateRule("Adam").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("\"Adam\""));
-}
-
-TEST(OptimizerPlaceTest, NamesAreParsedBack) {
-  for (const OptimizerPlace place :
-       {OptimizerPlace::kServer, OptimizerPlace::kWorker}) {
-    const auto parsed = ParseOptimizerPlace(OptimizerPlaceName(place));
-    ASSERT_TRUE(parsed.ok()) << parsed.status();
-    EXPECT_EQ(*parsed, place);
-  }
-  const absl::Status status = ParseOptimizerPlace("client").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("\"client\""));
-}
-
 // All numbers are exact in float32.
 //
 //   t  g = 0.5 grad + 0.25 p        v = 0.5 v + g  p = p - 0.5 v

@@ -55,6 +55,21 @@ double Play(const std::vector<LayerSpec>& layers, const ClusterShape& cluster,
       .Play(std::vector<Route>(layers.size(), {scheme, wire}), fusion_bytes);
 }
 
+Placement Place(const std::vector<LayerSpec>& layers, int shards) {
+  const auto placement = Placement::Make(layers, shards);
+  EXPECT_TRUE(placement.ok()) << placement.status();
+  return *placement;
+}
+
+// Returns `count` layers of `elements` values.
+std::vector<LayerSpec> Vectors(int count, int64_t elements) {
+  std::vector<LayerSpec> layers;
+  for (int i = 0; i < count; ++i) {
+    layers.push_back(VectorLayer("v" + std::to_string(i), elements));
+  }
+  return layers;
+}
+
 LayerTime Seconds(double forward, double backward) {
   return {absl::Seconds(forward), absl::Seconds(backward)};
 }
@@ -173,12 +188,11 @@ TEST(TimelineTest, DeviceDoesOneThingAtATimeInDecoupledRounds) {
                                          FactorLayer("b", 8, 8, false, 2)};
   TimeModel model = Model({Seconds(30, 10), Seconds(1, 20)}, kInfinity);
   model.decoupled = true;
-  const auto placement = Placement::Make(layers, 2);
-  ASSERT_TRUE(placement.ok());
+  const Placement placement = Place(layers, 2);
   const std::vector<Route> routes = {{Scheme::kRing, WireType::kFloat32},
                                      {Scheme::kFactor, WireType::kFloat32}};
   const Timeline::Played played =
-      Timeline(layers, *placement, {2, 2}, model).PlayLayers(routes, kNoFusion);
+      Timeline(layers, placement, {2, 2}, model).PlayLayers(routes, kNoFusion);
   EXPECT_EQ(played.compute_seconds, 30 + 10 + 1 + 20 + 10);
   EXPECT_EQ(played.seconds, played.compute_seconds);
 }
@@ -192,12 +206,11 @@ TEST(TimelineTest, ProductOfLateFactorsDoesNotWaitForLaterLayers) {
   model.memory_rate = 40;
   model.decoupled = true;
   const ClusterShape cluster = {4, 1, 2};
-  const auto placement = Placement::Make(layers, 1);
-  ASSERT_TRUE(placement.ok());
+  const Placement placement = Place(layers, 1);
   const std::vector<Route> routes = {{Scheme::kFactor, WireType::kFloat32},
                                      {Scheme::kRing, WireType::kFloat32}};
   const double seconds =
-      Timeline(layers, *placement, cluster, model).Play(routes, kNoFusion);
+      Timeline(layers, placement, cluster, model).Play(routes, kNoFusion);
   // The sum of r takes 500 s, the factors of both hosts 25.6 s each, the parts
   // of the product 6.4 s.
   EXPECT_NEAR(seconds, 1000 + 500 + 2 * 25.6 + 6.4, 3);
@@ -308,10 +321,7 @@ TEST(TimelineTest, DecoupledRoundsAreGatheredDuringForward) {
 
 // A message takes 1000 s; a layer's values and header take 20 s.
 TEST(TimelineTest, FusedLayersShareMessages) {
-  std::vector<LayerSpec> layers;
-  for (int i = 0; i < 10; ++i) {
-    layers.push_back(VectorLayer("v" + std::to_string(i), 4));
-  }
+  const std::vector<LayerSpec> layers = Vectors(10, 4);
   TimeModel model =
       Model(std::vector<LayerTime>(layers.size(), Seconds(1, 10)));
   model.link.message_time = absl::Seconds(1000);
@@ -338,10 +348,9 @@ TEST(TimelineTest, DeferredLayersLeaveAtTheThreshold) {
       VectorLayer("a", 84), VectorLayer("b", 84), VectorLayer("c", 84)};
   const TimeModel model =
       Model({Seconds(0, 1000), Seconds(0, 1000), Seconds(0, 1000)});
-  const auto placement = Placement::Make(layers, 2);
-  ASSERT_TRUE(placement.ok());
+  const Placement placement = Place(layers, 2);
   const ClusterShape cluster = {2, 2};
-  const Timeline timeline(layers, *placement, cluster, model);
+  const Timeline timeline(layers, placement, cluster, model);
   const std::vector<Route> routes(3, {Scheme::kRing, WireType::kFloat32});
   const double sync = 2 * (42 + kHeader);
   const auto played = [&](int64_t fusion_bytes) {
@@ -357,16 +366,12 @@ TEST(TimelineTest, DeferredLayersLeaveAtTheThreshold) {
 }
 
 TEST(TimeCostTest, BestFusionIsNoWorseThanOthers) {
-  std::vector<LayerSpec> layers;
-  for (int i = 0; i < 64; ++i) {
-    layers.push_back(VectorLayer("v" + std::to_string(i), 1024));
-  }
+  const std::vector<LayerSpec> layers = Vectors(64, 1024);
   const ClusterShape cluster = {4, 4};
-  const auto placement = Placement::Make(layers, 4);
-  ASSERT_TRUE(placement.ok());
+  const Placement placement = Place(layers, 4);
   const std::vector<Route> routes(64, {Scheme::kRing, WireType::kFloat32});
   const auto best = [&](TimeModel model) {
-    const Timeline timeline(layers, *placement, cluster, model);
+    const Timeline timeline(layers, placement, cluster, model);
     const int64_t bytes = BestFusion(timeline, routes);
     for (int64_t other = FusionTuner::kBytesMin;
          other <= FusionTuner::kBytesMax; other *= 2) {
@@ -390,25 +395,21 @@ TEST(TimeCostTest, BestFusionIsNoWorseThanOthers) {
 
 // The search is short here: a hundred timelines at most.
 TEST(TimeCostTest, FusionIsChosenByAShortSearch) {
-  std::vector<LayerSpec> layers;
-  for (int i = 0; i < 64; ++i) {
-    layers.push_back(VectorLayer("v" + std::to_string(i), 1024));
-  }
+  const std::vector<LayerSpec> layers = Vectors(64, 1024);
   constexpr int kNodes = 16384;
   const ClusterShape cluster = {kNodes, kNodes};
-  const auto placement = Placement::Make(layers, kNodes);
-  ASSERT_TRUE(placement.ok());
+  const Placement placement = Place(layers, kNodes);
   const TimeModel model =
       Model(std::vector<LayerTime>(64, Seconds(0.001, 0.01)), 1e9);
   PlanRules rules;
   rules.choose_fusion = true;
   const PlanChoice choice =
-      ChooseByTime(layers, *placement, cluster, model, rules);
+      ChooseByTime(layers, placement, cluster, model, rules);
   std::vector<Route> routes;
   for (const SchemeChoice& layer : choice.layers) {
     routes.push_back({layer.scheme, layer.wire});
   }
-  const Timeline timeline(layers, *placement, cluster, model);
+  const Timeline timeline(layers, placement, cluster, model);
   const int64_t best = BestFusion(timeline, routes);
   EXPECT_NE(best, FusionTuner::kBytesFirst) << "there is nothing to choose";
   EXPECT_EQ(choice.fusion_bytes, best);
@@ -424,17 +425,16 @@ TEST(TimeCostTest, SixteenBitsAreForLayersThatDelayTheStep) {
   }
   layers[7] = VectorLayer("tiny", 10);
   const ClusterShape cluster = {4, 4};
-  const auto placement = Placement::Make(layers, 4);
-  ASSERT_TRUE(placement.ok());
+  const Placement placement = Place(layers, 4);
   PlanRules rules;
   rules.choose_wire = true;
   const auto wires = [&](double rate) {
     const TimeModel model = Model(times, rate);
-    const Timeline timeline(layers, *placement, cluster, model);
+    const Timeline timeline(layers, placement, cluster, model);
     std::vector<Route> routes;
     int narrow = 0;
     for (const SchemeChoice& choice :
-         ChooseByTime(layers, *placement, cluster, model, rules).layers) {
+         ChooseByTime(layers, placement, cluster, model, rules).layers) {
       routes.push_back({choice.scheme, choice.wire});
       narrow += choice.wire == WireType::kBfloat16;
     }
@@ -477,12 +477,11 @@ TEST(TimeCostTest, WireTypesAreChosenByAShortSearch) {
   rules.choose_wire = true;
   for (const int nodes : {8, 256, 2048}) {
     const ClusterShape cluster = {nodes, nodes};
-    const auto placement = Placement::Make(layers, nodes);
-    ASSERT_TRUE(placement.ok());
+    const Placement placement = Place(layers, nodes);
     const auto narrow = [&](double rate, bool large) {
       const TimeModel model = Model(times, rate);
       const PlanChoice choice =
-          ChooseByTime(layers, *placement, cluster, model, rules);
+          ChooseByTime(layers, placement, cluster, model, rules);
       int count = 0;
       for (size_t i = large ? 0 : 1; i < layers.size(); i += 2) {
         count += choice.layers[i].wire == WireType::kBfloat16;
@@ -510,12 +509,11 @@ TEST(TimeCostTest, NoSingleChangeMakesThePlanShorter) {
   for (const double rate : {20.0, 100.0, 400.0}) {
     const TimeModel model = Model(times, rate);
     const ClusterShape cluster = {4, 3};
-    const auto placement = Placement::Make(layers, 3);
-    ASSERT_TRUE(placement.ok());
-    const Timeline timeline(layers, *placement, cluster, model);
+    const Placement placement = Place(layers, 3);
+    const Timeline timeline(layers, placement, cluster, model);
     std::vector<Route> routes;
     for (const SchemeChoice& choice :
-         ChooseByTime(layers, *placement, cluster, model, PlanRules()).layers) {
+         ChooseByTime(layers, placement, cluster, model, PlanRules()).layers) {
       routes.push_back({choice.scheme, WireType::kFloat32});
     }
     const double seconds = timeline.Play(routes, kNoFusion);
@@ -585,19 +583,6 @@ TEST(ComputeTimesTest, TimesWithoutProductsAreProportionalToParameters) {
       absl::Seconds(4), 0.5);
   EXPECT_EQ(times[0], (LayerTime{absl::Seconds(0.5), absl::Seconds(0.5)}));
   EXPECT_EQ(times[1], (LayerTime{absl::Seconds(1.5), absl::Seconds(1.5)}));
-}
-
-// The model has 19.6 billion multiplications per image, 124 million of them in
-// its fc layers.
-TEST(ComputeTimesTest, MostOfVgg19IsInItsConvolutions) {
-  const auto layers = LoadModel("vgg19", 32);
-  ASSERT_TRUE(layers.ok());
-  const auto times = SplitCompute(*layers, absl::Seconds(1), 0.667);
-  absl::Duration fully_connected;
-  for (size_t i = 16; i < 19; ++i) {
-    fully_connected += times[i].forward + times[i].backward;
-  }
-  EXPECT_NEAR(absl::ToDoubleSeconds(fully_connected), 0.124 / 19.6, 1e-4);
 }
 
 std::string Entry(const std::string& name, const std::string& forward,
@@ -743,13 +728,6 @@ TEST(FusionTunerTest, FlatCurveEndsTheSearchSoon) {
   EXPECT_EQ(tuner.trials(), 3);
 }
 
-TEST(FusionTunerTest, BestBeforeTheFirstTrialIsTheGuess) {
-  const FusionTuner tuner;
-  EXPECT_EQ(tuner.best(), FusionTuner::kBytesFirst);
-  EXPECT_EQ(tuner.next(), FusionTuner::kBytesFirst);
-  EXPECT_FALSE(tuner.done());
-}
-
 // The first trial is the given threshold, clamped to the bounds.
 TEST(FusionTunerTest, FirstTrialIsTheGivenThreshold) {
   for (const int64_t first : {int64_t{0}, int64_t{1} << 10, int64_t{5000},
@@ -773,11 +751,6 @@ TEST(FusionTunerTest, GoodStartTakesNoMoreTrials) {
   }
   EXPECT_LE(Tune(curve, 0, 1, best).trials(),
             Tune(curve, 0, 1, FusionTuner::kBytesMin).trials());
-}
-
-TEST(FusionTunerTest, EqualMeasurementsGiveEqualThresholds) {
-  const Curve curve = Iteration(1e-4, 1e-2);
-  EXPECT_EQ(Tune(curve, 0.05, 7).best(), Tune(curve, 0.05, 7).best());
 }
 
 }  // namespace
