@@ -36,47 +36,25 @@ Buffer UnalignedBuffer(const std::vector<float>& values, int64_t shift) {
   return part;
 }
 
-TEST(ArithmeticTest, CopyReplacesTheDestination) {
-  const Buffer destination = FloatBuffer({9, 9, 9});
-  ExecuteArithmetic(CopyValues{destination, FloatBuffer({1, 2, 3})});
-  EXPECT_EQ(FloatsOf(destination), (std::vector<float>{1, 2, 3}));
-}
-
-TEST(ArithmeticTest, AddAccumulates) {
-  const Buffer sum = FloatBuffer({1, 2, 3});
-  const Buffer addend = FloatBuffer({10, 20, 30});
-  ExecuteArithmetic(Accumulate{sum, Addend(addend)});
-  ExecuteArithmetic(Accumulate{sum, Addend(addend)});
-  EXPECT_EQ(FloatsOf(sum), (std::vector<float>{21, 42, 63}));
-  EXPECT_EQ(FloatsOf(addend), (std::vector<float>{10, 20, 30}));
-}
-
-TEST(ArithmeticTest, FirstAddendReplacesTheSum) {
-  const Buffer sum = FloatBuffer({NAN, 2, 3});
-  ExecuteArithmetic(
-      Accumulate{sum, Addend(FloatBuffer({10, 20, 30})), /*replaces=*/true});
-  EXPECT_EQ(FloatsOf(sum), (std::vector<float>{10, 20, 30}));
-  ExecuteArithmetic(Accumulate{sum, Addend(FloatBuffer({2, 4, 6})),
-                               /*replaces=*/true,
-                               /*factor=*/0.5f});
-  EXPECT_EQ(FloatsOf(sum), (std::vector<float>{1, 2, 3}));
-}
-
-TEST(ArithmeticTest, BaseCountsInPlaceOfTheOldSum) {
-  const Buffer sum = FloatBuffer({NAN, 2, 3});
-  const Buffer base = FloatBuffer({1, 2, 3});
-  ExecuteArithmetic(Accumulate{sum, Addend(FloatBuffer({3, 6, 9})),
-                               /*replaces=*/false, /*factor=*/0.5f, base});
-  EXPECT_EQ(FloatsOf(sum), (std::vector<float>{2, 4, 6}));
-  EXPECT_EQ(FloatsOf(base), (std::vector<float>{1, 2, 3}));
-}
-
-TEST(ArithmeticTest, FactorAppliesToTheNewSum) {
-  const Buffer sum = FloatBuffer({1, 2});
-  ExecuteArithmetic(Accumulate{sum, Addend(FloatBuffer({3, 6})),
-                               /*replaces=*/false,
-                               /*factor=*/0.25f});
-  EXPECT_EQ(FloatsOf(sum), (std::vector<float>{1, 2}));
+TEST(ArithmeticTest, FactorAppliesToTheNewSumOfAllItsTerms) {
+  const Addend addend(FloatBuffer({10, 20, 30}));
+  const Buffer base = FloatBuffer({2, 4, 6});
+  const struct {
+    std::vector<float> before;
+    bool replaces;
+    Buffer base;
+    std::vector<float> sum;
+  } kCases[] = {{{2, 4, 6}, false, Buffer(), {6, 12, 18}},
+                {{NAN, 4, 6}, true, Buffer(), {5, 10, 15}},
+                {{NAN, 2, 3}, false, base, {6, 12, 18}}};
+  for (const auto& c : kCases) {
+    const Buffer sum = FloatBuffer(c.before);
+    ExecuteArithmetic(
+        Accumulate{sum, addend, c.replaces, /*factor=*/0.5f, c.base});
+    EXPECT_EQ(FloatsOf(sum), c.sum);
+  }
+  EXPECT_EQ(FloatsOf(addend.payload), (std::vector<float>{10, 20, 30}));
+  EXPECT_EQ(FloatsOf(base), (std::vector<float>{2, 4, 6}));
 }
 
 TEST(ArithmeticTest, NonFiniteAddendIsReportedAndNotAdded) {
@@ -130,12 +108,6 @@ TEST(ArithmeticTest, OnlyTheSliceIsTouched) {
   EXPECT_EQ(FloatsOf(whole), (std::vector<float>{1, 12, 13, 2}));
   ExecuteArithmetic(CopyValues{whole.Slice(0, 4), FloatBuffer({7})});
   EXPECT_EQ(FloatsOf(whole), (std::vector<float>{7, 12, 13, 2}));
-}
-
-TEST(ArithmeticTest, ScaleMultiplies) {
-  const Buffer values = FloatBuffer({1, -2, 0, 8});
-  ExecuteArithmetic(ScaleValues{values, 0.25f});
-  EXPECT_EQ(FloatsOf(values), (std::vector<float>{0.25f, -0.5f, 0, 2}));
 }
 
 // Two finite gradients may have an infinite sum, and one may be too large for

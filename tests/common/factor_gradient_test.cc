@@ -93,35 +93,6 @@ TEST(FactorGradientTest, PartsHaveTheBitsOfTheWhole) {
   }
 }
 
-// Each product is fused with its sum. The error is one rounding of 2^-24 for
-// each row, relative to the sum of the products' magnitudes, and one rounding
-// for the scale.
-TEST(FactorGradientTest, ProductIsCloseToTheProductInDouble) {
-  constexpr int64_t kRows = 300;
-  constexpr int64_t kM = 31;
-  constexpr int64_t kN = 50;
-  Random random(4);
-  const std::vector<float> a = RandomFloats(random, kRows * kM);
-  const std::vector<float> b = RandomFloats(random, kRows * kN);
-  std::vector<float> gradient(kM * kN);
-  FactorGradient(kRows, kM, kN, false, 1.0f / 3, a.data(), b.data(),
-                 gradient.data());
-  for (int64_t i = 0; i < kM; ++i) {
-    for (int64_t j = 0; j < kN; ++j) {
-      double sum = 0.0;
-      double magnitude = 0.0;
-      for (int64_t row = 0; row < kRows; ++row) {
-        const double product = double{a[row * kM + i]} * b[row * kN + j];
-        sum += product;
-        magnitude += std::abs(product);
-      }
-      ASSERT_NEAR(gradient[i * kN + j], sum * (1.0f / 3),
-                  (kRows + 1) * 0x1.0p-24 * magnitude / 3)
-          << i << ", " << j;
-    }
-  }
-}
-
 // Two workers must agree even if their frameworks configure OpenBLAS
 // differently. Products by the GEMM of OpenBLAS did not agree.
 TEST(FactorGradientTest, BlasThreadCountDoesNotChangeTheBits) {
@@ -187,35 +158,6 @@ TEST(FactorGradientTest, AlignmentDoesNotChangeTheBits) {
       ASSERT_EQ(first, second) << rows << " rows " << m << "x" << n;
     }
   }
-}
-
-// Two rows, m = 2, n = 3. All numbers are exact.
-TEST(FactorGradientTest, ProductAndColumnSumsMatchAHandCount) {
-  const float output_gradient[] = {1, 2,  //
-                                   3, 4};
-  const float input[] = {1, 0, 2,  //
-                         0, 1, 1};
-  const std::vector<float> weights = {0.5f, 1.5f, 2.5f,  //
-                                      1.0f, 2.0f, 4.0f};
-  std::vector<float> gradient(8, 99.0f);
-  FactorGradient(2, 2, 3, true, 0.5f, output_gradient, input, gradient.data());
-  std::vector<float> expected = weights;
-  expected.insert(expected.end(), {2.0f, 3.0f});
-  EXPECT_EQ(gradient, expected);
-
-  gradient.assign(8, 99.0f);
-  FactorGradient(2, 2, 3, false, 0.5f, output_gradient, input, gradient.data());
-  expected = weights;
-  // Without a bias these two values are not touched.
-  expected.insert(expected.end(), {99.0f, 99.0f});
-  EXPECT_EQ(gradient, expected);
-}
-
-TEST(FactorGradientTest, NoRowsGiveNoGradient) {
-  std::vector<float> gradient(8, std::numeric_limits<float>::quiet_NaN());
-  const float nothing = 0.0f;
-  FactorGradient(0, 2, 3, true, 1.0f, &nothing, &nothing, gradient.data());
-  EXPECT_EQ(gradient, std::vector<float>(8, 0.0f));
 }
 
 // In float32 these sums would lose the small values.

@@ -150,25 +150,6 @@ TEST(FrameSumsCheckTest, ValuesThatStayAreCheckedWhenTheyAreAdded) {
             own.payload.data());
 }
 
-// An epoch ends in the middle of a round.
-TEST_P(FrameSumsTest, ReopenedSumsForgetAllValues) {
-  const Buffer place = FloatBuffer({0});
-  sums_.Reopen(3, 2);
-  AddValues(sums_, 2, 0, place, {100});
-  AddValues(sums_, 0, 1, place, {100});
-  for (const int contributors : {2, 4, 1}) {
-    sums_.Reopen(contributors, 1);
-    EXPECT_EQ(sums_.held_bytes(), 0);
-    for (int contributor = contributors - 1; contributor >= 0; --contributor) {
-      EXPECT_FALSE(sums_.Has(contributor, 0));
-      EXPECT_FALSE(sums_.IsComplete(0));
-      AddValues(sums_, contributor, 0, place, {1});
-    }
-    EXPECT_TRUE(sums_.IsComplete(0));
-    EXPECT_THAT(FloatsOf(place), ElementsAre(static_cast<float>(contributors)));
-  }
-}
-
 TEST_P(FrameSumsTest, SizesWithoutValuesStaySizes) {
   sums_.Reopen(2, 1);
   for (const int contributor : {1, 0}) {

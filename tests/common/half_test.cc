@@ -124,18 +124,6 @@ TEST(HalfTest, RoundingIsToTheNearestAndTiesToEven) {
   }
 }
 
-TEST(HalfTest, ExactValuesSurviveTheRoundTrip) {
-  for (int i = 0; i < kValues; ++i) {
-    const auto bits = static_cast<uint16_t>(i);
-    if (!std::isnan(scalar::FromBfloat16(bits))) {
-      ASSERT_EQ(scalar::ToBfloat16(scalar::FromBfloat16(bits)), bits);
-    }
-    if (!std::isnan(scalar::FromFloat16(bits))) {
-      ASSERT_EQ(scalar::ToFloat16(scalar::FromFloat16(bits)), bits);
-    }
-  }
-}
-
 TEST(HalfTest, NaNsStayNaNs) {
   for (uint32_t mantissa = 1; mantissa < 0x800000; mantissa += 12345) {
     for (const uint32_t sign : {0u, 0x80000000u}) {
@@ -146,22 +134,6 @@ TEST(HalfTest, NaNsStayNaNs) {
       EXPECT_EQ(scalar::ToFloat16(nan) >> 15, sign >> 31);
     }
   }
-}
-
-TEST(HalfTest, ValuesAtTheEndsOfTheRangeRoundCorrectly) {
-  EXPECT_EQ(scalar::ToFloat16(65504.0f), 0x7bff);
-  EXPECT_EQ(scalar::ToFloat16(65519.996f), 0x7bff);
-  EXPECT_EQ(scalar::ToFloat16(65520.0f), 0x7c00);
-  EXPECT_EQ(scalar::ToFloat16(-1e30f), 0xfc00);
-  EXPECT_EQ(scalar::ToFloat16(0x1p-24f), 0x0001);
-  EXPECT_EQ(scalar::ToFloat16(0x1p-25f), 0x0000);
-  EXPECT_EQ(scalar::ToFloat16(0x1.000002p-25f), 0x0001);
-  EXPECT_EQ(scalar::ToFloat16(-0x1p-30f), 0x8000);
-  EXPECT_EQ(scalar::ToFloat16(0x1.ff8p-15f), 0x03ff);
-  EXPECT_EQ(scalar::ToFloat16(0x1.ffap-15f), 0x03ff);
-  EXPECT_EQ(scalar::ToFloat16(0x1.ffcp-15f), 0x0400);
-  EXPECT_EQ(scalar::ToBfloat16(std::numeric_limits<float>::max()), 0x7f80);
-  EXPECT_EQ(scalar::ToBfloat16(0x1p-149f), 0x0000);
 }
 
 TEST(HalfTest, VectorCodeGivesTheBitsOfScalarCode) {
