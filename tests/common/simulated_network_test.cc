@@ -141,17 +141,6 @@ TEST(SimulatedNetworkTest, DelaysAreInTheirRange) {
   EXPECT_GT(longest, absl::Milliseconds(6.9));
 }
 
-TEST(SimulatedNetworkTest, FixedDelayIsKept) {
-  NetworkOptions options;
-  options.delay_min = options.delay_max = absl::Milliseconds(3);
-  Recorder recorder(options, 3);
-  recorder.SendMany(1);
-  recorder.RunAll();
-  for (const Arrival& arrival : recorder.arrivals_) {
-    EXPECT_EQ(arrival.time, absl::UnixEpoch() + absl::Milliseconds(3));
-  }
-}
-
 TEST(SimulatedNetworkTest, RepeatsArriveBetweenTheFrameAndLaterFrames) {
   NetworkOptions options;
   options.repeat_probability = 1.0;
@@ -273,13 +262,6 @@ TEST(SimulatedNetworkTest, WaitingFramesAreLostWithTheirConnection) {
   EXPECT_TRUE(recorder.arrivals_.empty());
 }
 
-uint64_t DigestOf(uint64_t seed, int64_t frames) {
-  Recorder recorder(kOptions, seed);
-  recorder.SendMany(frames);
-  recorder.RunAll();
-  return recorder.network_.digest();
-}
-
 // The digest of a run without rates must never change: only delays decide.
 // Frames carry the version of the protocol, so a new version changes the
 // digest.
@@ -300,56 +282,31 @@ TEST(SimulatedNetworkTest, RunsWithoutRatesKeepTheirDigest) {
   EXPECT_EQ(recorder.network_.digest(), 16549311403750964466u);
 }
 
-TEST(SimulatedNetworkTest, DigestTellsRunsApart) {
-  EXPECT_EQ(DigestOf(7, 20), DigestOf(7, 20));
-  // The other seed gives other times.
-  EXPECT_NE(DigestOf(7, 20), DigestOf(8, 20));
-  // The second run has one more frame.
-  EXPECT_NE(DigestOf(7, 20), DigestOf(7, 21));
-}
-
-TEST(SimulatedNetworkTest, DigestCoversEachHeaderFieldAndTheReceiver) {
-  const auto digest = [](const FrameHeader& header, ProcessId to) {
-    EventQueue events;
-    SimulatedNetwork network(
-        {}, 9, &events,
-        [](ProcessId, ProcessId, const Frame&) { return true; });
-    network.Send(kSender, to, {header, Buffer()});
-    while (events.RunNext()) {
-    }
-    return network.digest();
+TEST(SimulatedNetworkTest,
+     DigestCoversEachHeaderFieldThePayloadAndTheReceiver) {
+  const auto digest = [](const FrameHeader& header, float value = 1,
+                         ProcessId to = kReceiver) {
+    Recorder recorder(kOptions, 9);
+    recorder.network_.Send(kSender, to, {header, FloatBuffer({value})});
+    recorder.RunAll();
+    return recorder.network_.digest();
   };
   FrameHeader plain;
   plain.kind = FrameKind::kContribution;
-  const uint64_t known = digest(plain, kReceiver);
-  EXPECT_EQ(digest(plain, kReceiver), known);
-  EXPECT_NE(digest(plain, kReceiver + 1), known);
-  FrameHeader other = plain;
-  other.round = 2;
-  EXPECT_NE(digest(other, kReceiver), known);
-  other = plain;
-  other.layer = 1;
-  EXPECT_NE(digest(other, kReceiver), known);
-  other = plain;
-  other.part = 1;
-  EXPECT_NE(digest(other, kReceiver), known);
-  other = plain;
-  other.sender = PeerId::Shard(0);  // The other role has the same rank.
-  EXPECT_NE(digest(other, kReceiver), known);
-}
-
-TEST(SimulatedNetworkTest, DigestCoversThePayload) {
-  const auto digest = [](float value) {
-    EventQueue events;
-    SimulatedNetwork network(
-        {}, 9, &events,
-        [](ProcessId, ProcessId, const Frame&) { return true; });
-    network.Send(kSender, kReceiver, {FrameHeader(), FloatBuffer({value})});
-    while (events.RunNext()) {
-    }
-    return network.digest();
-  };
-  EXPECT_NE(digest(1), digest(2));
+  const uint64_t known = digest(plain);
+  EXPECT_EQ(digest(plain), known);
+  EXPECT_NE(digest(plain, 2), known);
+  EXPECT_NE(digest(plain, 1, kReceiver + 1), known);
+  for (const auto change : std::vector<void (*)(FrameHeader&)>{
+           [](FrameHeader& h) { h.round = 2; },
+           [](FrameHeader& h) { h.layer = 1; },
+           [](FrameHeader& h) { h.part = 1; },
+           // The other role has the same rank.
+           [](FrameHeader& h) { h.sender = PeerId::Shard(0); }}) {
+    FrameHeader other = plain;
+    change(other);
+    EXPECT_NE(digest(other), known);
+  }
 }
 
 constexpr double kRate = 1e9;  // Rate of each node, in bytes per second.
@@ -774,17 +731,11 @@ TEST(NetworkRatesTest, OrderIsKeptAndRunsReplay) {
   }
 }
 
-TEST(EventQueueTest, QueueStartsEmptyAtTheUnixEpoch) {
-  EventQueue queue;
-  EXPECT_EQ(queue.now(), absl::UnixEpoch());
-  EXPECT_FALSE(queue.RunNext());
-  EXPECT_EQ(queue.now(), absl::UnixEpoch());
-  EXPECT_EQ(queue.events_run(), 0);
-}
-
 TEST(EventQueueTest, EventsRunInOrderOfTimeAndSetTheClock) {
   EventQueue queue;
   std::vector<int> order;
+  EXPECT_FALSE(queue.RunNext());
+  EXPECT_EQ(queue.now(), absl::UnixEpoch());
   const absl::Time start = queue.now();
   queue.After(absl::Seconds(3), [&] { order.push_back(3); });
   queue.After(absl::Seconds(1), [&] { order.push_back(1); });
@@ -797,18 +748,6 @@ TEST(EventQueueTest, EventsRunInOrderOfTimeAndSetTheClock) {
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
   EXPECT_EQ(queue.now(), start + absl::Seconds(3));
   EXPECT_EQ(queue.events_run(), 3);
-}
-
-TEST(EventQueueTest, EventsOfEqualTimeRunInOrderOfScheduling) {
-  EventQueue queue;
-  std::vector<int> order;
-  const absl::Time time = queue.now() + absl::Seconds(1);
-  for (int i = 0; i < 1000; ++i) {
-    queue.At(time, [&order, i] { order.push_back(i); });
-  }
-  while (queue.RunNext()) {
-  }
-  for (int i = 0; i < 1000; ++i) ASSERT_EQ(order[i], i);
 }
 
 TEST(EventQueueTest, PastEventsRunNowAndTheClockNeverGoesBack) {
@@ -826,19 +765,6 @@ TEST(EventQueueTest, PastEventsRunNowAndTheClockNeverGoesBack) {
   }
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
   EXPECT_EQ(queue.now(), absl::UnixEpoch() + absl::Seconds(5));
-}
-
-TEST(EventQueueTest, EventsMayScheduleEvents) {
-  EventQueue queue;
-  int left = 1000;
-  std::function<void()> next = [&] {
-    if (--left > 0) queue.After(absl::Milliseconds(1), next);
-  };
-  queue.After(absl::Milliseconds(1), next);
-  while (queue.RunNext()) {
-  }
-  EXPECT_EQ(left, 0);
-  EXPECT_EQ(queue.now(), absl::UnixEpoch() + absl::Seconds(1));
 }
 
 TEST(EventQueueTest, EventIsDestroyedAfterItHasRun) {
