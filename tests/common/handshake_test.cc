@@ -200,11 +200,6 @@ Hello Theirs() {
   return hello;
 }
 
-TEST(HelloTest, PeersOfTheSameJobAreAccepted) {
-  const absl::Status status = CheckHello(Ours(), Theirs(), kRoster);
-  EXPECT_TRUE(status.ok()) << status;
-}
-
 TEST(HelloTest, EachOtherMemberIsAccepted) {
   for (const auto& [peer, incarnation] : kRoster) {
     if (peer == Ours().self) continue;
@@ -341,6 +336,24 @@ TEST(HelloTest, VersionIsComparedFirst) {
   const absl::Status status = CheckHello(Ours(), theirs, kRoster);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("protocol version"), HasSubstr("worker 1000")));
+}
+
+TEST(PreambleTest, PreambleIsReadBack) {
+  for (const Preamble& preamble :
+       {Preamble{PeerId::Shard(0), 1},
+        Preamble{PeerId::Worker(65535), ~uint64_t{0}}}) {
+    const auto read = DecodePreamble(EncodePreamble(preamble));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(*read, preamble);
+  }
+  EXPECT_FALSE(DecodePreamble(EncodePreamble({PeerId::Worker(-1), 1})).ok());
+  EXPECT_FALSE(DecodePreamble(EncodePreamble({PeerId::Worker(65536), 1})).ok());
+  // No other byte may differ.
+  for (size_t i = 0; i < 12; ++i) {
+    PreambleBytes bytes = EncodePreamble({PeerId::Shard(0), 1});
+    bytes[i] ^= 0x10;
+    EXPECT_FALSE(DecodePreamble(bytes).ok()) << i;
+  }
 }
 
 }  // namespace

@@ -441,23 +441,6 @@ TEST(TransportOptionsTest, EachOptionIsChecked) {
               HasSubstr("closing_timeout"));
 }
 
-TEST(PreambleTest, PreambleIsReadBack) {
-  for (const Preamble& preamble :
-       {Preamble{kShard0, 1}, Preamble{PeerId::Worker(65535), ~uint64_t{0}}}) {
-    const auto read = DecodePreamble(EncodePreamble(preamble));
-    ASSERT_TRUE(read.ok()) << read.status();
-    EXPECT_EQ(*read, preamble);
-  }
-  EXPECT_FALSE(DecodePreamble(EncodePreamble({PeerId::Worker(-1), 1})).ok());
-  EXPECT_FALSE(DecodePreamble(EncodePreamble({PeerId::Worker(65536), 1})).ok());
-  // No other byte may differ.
-  for (size_t i = 0; i < 12; ++i) {
-    PreambleBytes bytes = EncodePreamble({kShard0, 1});
-    bytes[i] ^= 0x10;
-    EXPECT_FALSE(DecodePreamble(bytes).ok()) << i;
-  }
-}
-
 TEST(SendQueueTest, LowPriorityValuesGoFirstAndKeepTheirOrder) {
   SendQueue<int> queue;
   EXPECT_TRUE(queue.empty());
