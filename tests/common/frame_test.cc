@@ -169,35 +169,34 @@ TEST_P(BadFieldTest, BadFieldIsRefusedWithItsValue) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, BadFieldTest,
-    testing::Values(
-        BadField{"Magic", 0, {'N', 'R', 'S', '2'}, "magic is 844321358"},
-        BadField{
-            "OlderVersion", 4, {15}, "protocol version is 15, expected 16"},
-        BadField{
-            "NewerVersion", 4, {17}, "protocol version is 17, expected 16"},
-        BadField{"KindZero", 5, {0}, "kind is 0"},
-        BadField{"KindAfterTheLast", 5, {21}, "kind is 21"},
-        BadField{"KindHighest", 5, {255}, "kind is 255"},
-        BadField{"WireAfterTheLast", 6, {4}, "wire type is 4"},
-        BadField{"WireHighest", 6, {255}, "wire type is 255"},
-        BadField{
-            "ExponentOfFloat32", 56, {1, 0}, "exponent is 1 with wire type 1"},
-        BadField{"ExponentLastByte", 57, {255}, "exponent is -256"},
-        BadField{"WorkerRank", 40, {0, 0, 1, 0}, "sender is 65536"},
-        BadField{"ShardRank", 40, {0, 0, 1, 128}, "sender is 65536"},
-        BadField{
-            "HighestRank", 40, {255, 255, 255, 127}, "sender is 2147483647"},
-        BadField{"PayloadLength",
-                 48,
-                 {1, 0, 4, 0},
-                 "payload length is 262145, expected at most 262144"},
-        BadField{"PayloadLengthHighest",
-                 48,
-                 {255, 255, 255, 255},
-                 "payload length is 4294967295"}),
-    [](const auto& info) { return std::string(info.param.name); });
+const BadField kBadFieldRows[] = {
+    {"Magic", 0, {'N', 'R', 'S', '2'}, "magic is 844321358"},
+    {"OlderVersion", 4, {15}, "protocol version is 15, expected 16"},
+    {"NewerVersion", 4, {17}, "protocol version is 17, expected 16"},
+    {"KindZero", 5, {0}, "kind is 0"},
+    {"KindAfterTheLast", 5, {21}, "kind is 21"},
+    {"KindHighest", 5, {255}, "kind is 255"},
+    {"WireAfterTheLast", 6, {4}, "wire type is 4"},
+    {"WireHighest", 6, {255}, "wire type is 255"},
+    {"ExponentOfFloat32", 56, {1, 0}, "exponent is 1 with wire type 1"},
+    {"ExponentLastByte", 57, {255}, "exponent is -256"},
+    {"WorkerRank", 40, {0, 0, 1, 0}, "sender is 65536"},
+    {"ShardRank", 40, {0, 0, 1, 128}, "sender is 65536"},
+    {"HighestRank", 40, {255, 255, 255, 127}, "sender is 2147483647"},
+    {"PayloadLength",
+     48,
+     {1, 0, 4, 0},
+     "payload length is 262145, expected at most 262144"},
+    {"PayloadLengthHighest",
+     48,
+     {255, 255, 255, 255},
+     "payload length is 4294967295"},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, BadFieldTest, testing::ValuesIn(kBadFieldRows),
+                         [](const auto& info) {
+                           return std::string(info.param.name);
+                         });
 
 TEST(FrameHeaderTest, WrongChecksumIsRefusedWithBothValues) {
   HeaderBytes bytes = kGolden;

@@ -179,85 +179,75 @@ TEST_P(BadJobTest, BadJobIsRefusedWithItsValues) {
   ExpectRefused(Parts(), GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, BadJobTest,
-    testing::Values(
-        BadJob{"NoWorkers", [](Parts& p) { p.job.workers.clear(); },
-               "workers is 0"},
-        BadJob{"TooManyWorkers",
-               [](Parts& p) { p.job.workers = FirstWorkers(65537); },
-               "workers is 65537"},
-        BadJob{"NoShards", [](Parts& p) { p.shards = 0; }, "shards is 0"},
-        BadJob{"NegativeShards",
-               [](Parts& p) { p.shards = std::numeric_limits<int>::min(); },
-               "shards is -2147483648"},
-        BadJob{"TooManyShards", [](Parts& p) { p.shards = 65537; },
-               "shards is 65537"},
-        BadJob{"NoLayers",
-               [](Parts& p) {
-                 p.job.layers.clear();
-                 p.job.routes.clear();
-               },
-               "0 layers"},
-        BadJob{"BadLayer", [](Parts& p) { p.job.layers[1].m = 0; },
-               "layer scale has m 0"},
-        BadJob{"TwoLayersOfTheSameName",
-               [](Parts& p) { p.job.layers[1].name = "fc"; },
-               "two layers have the name fc"},
-        BadJob{"TooFewRoutes", [](Parts& p) { p.job.routes.pop_back(); },
-               "1 routes for 2 layers"},
-        BadJob{"TooManyRoutes", [](Parts& p) { p.job.routes.emplace_back(); },
-               "3 routes for 2 layers"},
-        BadJob{"FactorsOfAVector",
-               [](Parts& p) { p.job.routes[1].scheme = Scheme::kFactor; },
-               "scale vector 1x7"},
-        BadJob{"NegativeStateArrays", [](Parts& p) { p.job.state_arrays = -1; },
-               "state_arrays is -1"},
-        BadJob{"TooManyStateArrays", [](Parts& p) { p.job.state_arrays = 9; },
-               "state_arrays is 9, must be in [0, 8]"},
-        BadJob{"NegativeCheckpointEvery",
-               [](Parts& p) { p.job.options.checkpoint_every = -1; },
-               "--checkpoint-every: \"-1\" is not"},
-        BadJob{"LargeCheckpointEvery",
-               [](Parts& p) {
-                 p.job.options.checkpoint_every = (int64_t{1} << 46) + 1;
-               },
-               "--checkpoint-every: \"70368744177665\" is not"},
-        BadJob{"NegativeCheckpointRound",
-               [](Parts& p) { p.job.checkpoint_round = -2; },
-               "checkpoint_round is -2"},
-        BadJob{"LargeCheckpointRound",
-               [](Parts& p) {
-                 p.job.checkpoint_round = std::numeric_limits<int64_t>::max();
-               },
-               "checkpoint_round is 9223372036854775807"},
-        BadJob{"Staleness",
-               [](Parts& p) { p.job.options.rounds.staleness = -1; },
-               "--staleness: \"-1\" is not"},
-        BadJob{"ShareBelow0",
-               [](Parts& p) { p.job.options.sparsity.share = -0.1; },
-               "is not a number from 0 to below 1"},
-        BadJob{"Share1", [](Parts& p) { p.job.options.sparsity.share = 1; },
-               "is not a number from 0 to below 1"},
-        BadJob{"SmallBlock",
-               [](Parts& p) { p.job.options.sparsity.block_elements = 255; },
-               "--block: \"255\" is not"},
-        BadJob{"LargeBlock",
-               [](Parts& p) { p.job.options.sparsity.block_elements = 65537; },
-               "--block: \"65537\" is not"},
-        BadJob{"DenseSteps",
-               [](Parts& p) { p.job.options.sparsity.dense_steps = -1; },
-               "--dense-steps: \"-1\" is not"},
-        BadJob{"ExclusiveOptions",
-               [](Parts& p) {
-                 p.job.options.scale_loss = true;
-                 p.job.options.nan = NanPolicy::kIgnore;
-               },
-               "--nan=ignore"},
-        BadJob{"Optimizer",
-               [](Parts& p) { p.job.options.optimizer.momentum = 1.0f; },
-               "--momentum: \"1\" is not"}),
-    NameOf);
+const BadJob kBadJobRows[] = {
+    {"NoWorkers", [](Parts& p) { p.job.workers.clear(); }, "workers is 0"},
+    {"TooManyWorkers", [](Parts& p) { p.job.workers = FirstWorkers(65537); },
+     "workers is 65537"},
+    {"NoShards", [](Parts& p) { p.shards = 0; }, "shards is 0"},
+    {"NegativeShards",
+     [](Parts& p) { p.shards = std::numeric_limits<int>::min(); },
+     "shards is -2147483648"},
+    {"TooManyShards", [](Parts& p) { p.shards = 65537; }, "shards is 65537"},
+    {"NoLayers",
+     [](Parts& p) {
+       p.job.layers.clear();
+       p.job.routes.clear();
+     },
+     "0 layers"},
+    {"BadLayer", [](Parts& p) { p.job.layers[1].m = 0; },
+     "layer scale has m 0"},
+    {"TwoLayersOfTheSameName", [](Parts& p) { p.job.layers[1].name = "fc"; },
+     "two layers have the name fc"},
+    {"TooFewRoutes", [](Parts& p) { p.job.routes.pop_back(); },
+     "1 routes for 2 layers"},
+    {"TooManyRoutes", [](Parts& p) { p.job.routes.emplace_back(); },
+     "3 routes for 2 layers"},
+    {"FactorsOfAVector",
+     [](Parts& p) { p.job.routes[1].scheme = Scheme::kFactor; },
+     "scale vector 1x7"},
+    {"NegativeStateArrays", [](Parts& p) { p.job.state_arrays = -1; },
+     "state_arrays is -1"},
+    {"TooManyStateArrays", [](Parts& p) { p.job.state_arrays = 9; },
+     "state_arrays is 9, must be in [0, 8]"},
+    {"NegativeCheckpointEvery",
+     [](Parts& p) { p.job.options.checkpoint_every = -1; },
+     "--checkpoint-every: \"-1\" is not"},
+    {"LargeCheckpointEvery",
+     [](Parts& p) { p.job.options.checkpoint_every = (int64_t{1} << 46) + 1; },
+     "--checkpoint-every: \"70368744177665\" is not"},
+    {"NegativeCheckpointRound", [](Parts& p) { p.job.checkpoint_round = -2; },
+     "checkpoint_round is -2"},
+    {"LargeCheckpointRound",
+     [](Parts& p) {
+       p.job.checkpoint_round = std::numeric_limits<int64_t>::max();
+     },
+     "checkpoint_round is 9223372036854775807"},
+    {"Staleness", [](Parts& p) { p.job.options.rounds.staleness = -1; },
+     "--staleness: \"-1\" is not"},
+    {"ShareBelow0", [](Parts& p) { p.job.options.sparsity.share = -0.1; },
+     "is not a number from 0 to below 1"},
+    {"Share1", [](Parts& p) { p.job.options.sparsity.share = 1; },
+     "is not a number from 0 to below 1"},
+    {"SmallBlock",
+     [](Parts& p) { p.job.options.sparsity.block_elements = 255; },
+     "--block: \"255\" is not"},
+    {"LargeBlock",
+     [](Parts& p) { p.job.options.sparsity.block_elements = 65537; },
+     "--block: \"65537\" is not"},
+    {"DenseSteps", [](Parts& p) { p.job.options.sparsity.dense_steps = -1; },
+     "--dense-steps: \"-1\" is not"},
+    {"ExclusiveOptions",
+     [](Parts& p) {
+       p.job.options.scale_loss = true;
+       p.job.options.nan = NanPolicy::kIgnore;
+     },
+     "--nan=ignore"},
+    {"Optimizer", [](Parts& p) { p.job.options.optimizer.momentum = 1.0f; },
+     "--momentum: \"1\" is not"},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, BadJobTest, testing::ValuesIn(kBadJobRows),
+                         NameOf);
 
 class BadEpochTest : public testing::TestWithParam<BadJob> {};
 
@@ -265,83 +255,76 @@ TEST_P(BadEpochTest, BadEpochIsRefusedWithItsValues) {
   ExpectRefused(LateParts(), GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Workers, BadEpochTest,
-    testing::Values(
-        BadJob{"RankTwice", [](Parts& p) { p.job.workers[1].rank = 0; },
-               "worker 0 from step 0 is listed after worker 0 from step 0"},
-        BadJob{"RanksDescend", [](Parts& p) { p.job.workers[2].rank = 1; },
-               "worker 1 from step 10 is listed after worker 3 from step 0"},
-        BadJob{"NegativeRank", [](Parts& p) { p.job.workers[0].rank = -1; },
-               "worker -1"},
-        BadJob{"HighRank", [](Parts& p) { p.job.workers[3].rank = 65536; },
-               "worker 65536"},
-        BadJob{"FirstStepsDescend",
-               [](Parts& p) { p.job.workers[3].first_step = 9; },
-               "worker 7 from step 9 is listed after worker 4 from step 10"},
-        BadJob{"NegativeFirstStep",
-               [](Parts& p) { p.job.workers[0].first_step = -1; },
-               "a first step is -1"},
-        BadJob{"WorkerAfterTheFirstStep",
-               [](Parts& p) { p.job.history.first_step = 11; },
-               "worker 7 takes part from step 12 on, and first_step is 11"},
-        BadJob{"FarFirstStep",
-               [](Parts& p) { p.job.workers[3].first_step = INT64_MAX; },
-               "a first step is 9223372036854775807"},
-        BadJob{"NegativeVerdict",
-               [](Parts& p) {
-                 p.job.history.verdicts = {{-1, true}};
-               },
-               "a verdict's step is -1"},
-        BadJob{"SameVerdict",
-               [](Parts& p) {
-                 p.job.history.verdicts = {{4, true}, {4, false}};
-               },
-               "the verdict on step 4 is listed after the verdict on step 4"},
-        BadJob{"TooManyVerdicts",
-               [](Parts& p) { p.job.history.verdicts.resize(5); },
-               "5 verdicts, at most 4"},
-        BadJob{"HoldersOfOtherShards",
-               [](Parts& p) { p.job.shard_servers.resize(p.shards + 1); },
-               "shard_servers has "},
-        BadJob{"UnknownServer",
-               [](Parts& p) {
-                 p.job.shard_servers = FirstShardServers(p.shards, false);
-                 p.job.shard_servers[0].primary = p.shards;
-               },
-               " has primary "},
-        BadJob{"LeaverIsAWorker", SetLeavers({3}),
-               "worker 3 is both in workers and in left_workers"},
-        BadJob{"NegativeLeaver", SetLeavers({-1}),
-               "left_workers has worker -1 after worker -1"},
-        BadJob{"SameLeaver", SetLeavers({5, 5}),
-               "left_workers has worker 5 after worker 5"},
-        BadJob{"HighLeaver", SetLeavers({65536}),
-               "left_workers has worker 65536 after worker"}),
-    NameOf);
+const BadJob kWorkersBadEpochRows[] = {
+    {"RankTwice", [](Parts& p) { p.job.workers[1].rank = 0; },
+     "worker 0 from step 0 is listed after worker 0 from step 0"},
+    {"RanksDescend", [](Parts& p) { p.job.workers[2].rank = 1; },
+     "worker 1 from step 10 is listed after worker 3 from step 0"},
+    {"NegativeRank", [](Parts& p) { p.job.workers[0].rank = -1; }, "worker -1"},
+    {"HighRank", [](Parts& p) { p.job.workers[3].rank = 65536; },
+     "worker 65536"},
+    {"FirstStepsDescend", [](Parts& p) { p.job.workers[3].first_step = 9; },
+     "worker 7 from step 9 is listed after worker 4 from step 10"},
+    {"NegativeFirstStep", [](Parts& p) { p.job.workers[0].first_step = -1; },
+     "a first step is -1"},
+    {"WorkerAfterTheFirstStep", [](Parts& p) { p.job.history.first_step = 11; },
+     "worker 7 takes part from step 12 on, and first_step is 11"},
+    {"FarFirstStep", [](Parts& p) { p.job.workers[3].first_step = INT64_MAX; },
+     "a first step is 9223372036854775807"},
+    {"NegativeVerdict",
+     [](Parts& p) {
+       p.job.history.verdicts = {{-1, true}};
+     },
+     "a verdict's step is -1"},
+    {"SameVerdict",
+     [](Parts& p) {
+       p.job.history.verdicts = {{4, true}, {4, false}};
+     },
+     "the verdict on step 4 is listed after the verdict on step 4"},
+    {"TooManyVerdicts", [](Parts& p) { p.job.history.verdicts.resize(5); },
+     "5 verdicts, at most 4"},
+    {"HoldersOfOtherShards",
+     [](Parts& p) { p.job.shard_servers.resize(p.shards + 1); },
+     "shard_servers has "},
+    {"UnknownServer",
+     [](Parts& p) {
+       p.job.shard_servers = FirstShardServers(p.shards, false);
+       p.job.shard_servers[0].primary = p.shards;
+     },
+     " has primary "},
+    {"LeaverIsAWorker", SetLeavers({3}),
+     "worker 3 is both in workers and in left_workers"},
+    {"NegativeLeaver", SetLeavers({-1}),
+     "left_workers has worker -1 after worker -1"},
+    {"SameLeaver", SetLeavers({5, 5}),
+     "left_workers has worker 5 after worker 5"},
+    {"HighLeaver", SetLeavers({65536}),
+     "left_workers has worker 65536 after worker"},
+};
 
-INSTANTIATE_TEST_SUITE_P(
-    Steps, BadEpochTest,
-    testing::Values(
-        BadJob{"BaseRoundBeforeAll",
-               [](Parts& p) { p.job.history.base_round = -2; },
-               "base_round is -2"},
-        BadJob{"FarBaseRound",
-               [](Parts& p) { p.job.history.base_round = INT64_MAX; },
-               "base_round is 9223372036854775807"},
-        BadJob{"NegativeFirst", [](Parts& p) { p.job.history.first_step = -1; },
-               "first_step is -1"},
-        BadJob{"FarFirst",
-               [](Parts& p) { p.job.history.first_step = INT64_MAX; },
-               "first_step is 9223372036854775807"},
-        BadJob{"NegativeContributions",
-               [](Parts& p) { p.job.history.contributions_before = -1; },
-               "contributions_before is -1"},
-        BadJob{"UnknownOwner", [](Parts& p) { p.job.history.donor = 1; },
-               "the donor is worker 1, which is not a member of the epoch"},
-        BadJob{"OwnerBelowNone", [](Parts& p) { p.job.history.donor = -2; },
-               "the donor is worker -2, which is not a member"}),
-    NameOf);
+INSTANTIATE_TEST_SUITE_P(Workers, BadEpochTest,
+                         testing::ValuesIn(kWorkersBadEpochRows), NameOf);
+
+const BadJob kStepsBadEpochRows[] = {
+    {"BaseRoundBeforeAll", [](Parts& p) { p.job.history.base_round = -2; },
+     "base_round is -2"},
+    {"FarBaseRound", [](Parts& p) { p.job.history.base_round = INT64_MAX; },
+     "base_round is 9223372036854775807"},
+    {"NegativeFirst", [](Parts& p) { p.job.history.first_step = -1; },
+     "first_step is -1"},
+    {"FarFirst", [](Parts& p) { p.job.history.first_step = INT64_MAX; },
+     "first_step is 9223372036854775807"},
+    {"NegativeContributions",
+     [](Parts& p) { p.job.history.contributions_before = -1; },
+     "contributions_before is -1"},
+    {"UnknownOwner", [](Parts& p) { p.job.history.donor = 1; },
+     "the donor is worker 1, which is not a member of the epoch"},
+    {"OwnerBelowNone", [](Parts& p) { p.job.history.donor = -2; },
+     "the donor is worker -2, which is not a member"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Steps, BadEpochTest,
+                         testing::ValuesIn(kStepsBadEpochRows), NameOf);
 
 INSTANTIATE_TEST_SUITE_P(
     FinishedRounds, BadEpochTest,
@@ -515,38 +498,36 @@ TEST_P(CheckFrameTest, BadFrameIsRefusedWithBothValues) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, CheckFrameTest,
-    testing::Values(
-        BadFrame{"Job", [](FrameHeader& h) { h.job = 8; },
-                 "job is 8, expected 9"},
-        BadFrame{"Epoch", [](FrameHeader& h) { h.epoch = 2; },
-                 "epoch is 2, expected 1"},
-        BadFrame{"SenderRank",
-                 [](FrameHeader& h) { h.sender = PeerId::Worker(0); },
-                 "sender is worker 0, expected worker 1"},
-        BadFrame{"SenderRole",
-                 [](FrameHeader& h) { h.sender = PeerId::Shard(1); },
-                 "sender is shard 1, expected worker 1"},
-        BadFrame{"Layer", [](FrameHeader& h) { h.layer = 2; },
-                 "layer=2 chunk=0 part=0 round=0 offset=0 bytes=28 from worker "
-                 "1: the model has 2 layers"},
-        BadFrame{"LayerHighest", [](FrameHeader& h) { h.layer = 0xffffffff; },
-                 "the model has 2 layers"},
-        BadFrame{"RoundBeforeAll", [](FrameHeader& h) { h.round = -2; },
-                 "rounds are in [-1, 70368744177664]"},
-        BadFrame{"RoundHighest", [](FrameHeader& h) { h.round = INT64_MAX; },
-                 "rounds are in [-1, 70368744177664]"},
-        BadFrame{"ValuesWithoutAType",
-                 [](FrameHeader& h) { h.wire = WireType::kNone; },
-                 "wire type is 0, expected 1"},
-        BadFrame{"PullWithAType",
-                 [](FrameHeader& h) { h.kind = FrameKind::kPull; },
-                 "wire type is 1, expected 0"},
-        BadFrame{"PullOfFactorsWithAType",
-                 [](FrameHeader& h) { h.kind = FrameKind::kPullRound; },
-                 "wire type is 1, expected 0"}),
-    [](const auto& info) { return std::string(info.param.name); });
+const BadFrame kCheckFrameRows[] = {
+    {"Job", [](FrameHeader& h) { h.job = 8; }, "job is 8, expected 9"},
+    {"Epoch", [](FrameHeader& h) { h.epoch = 2; }, "epoch is 2, expected 1"},
+    {"SenderRank", [](FrameHeader& h) { h.sender = PeerId::Worker(0); },
+     "sender is worker 0, expected worker 1"},
+    {"SenderRole", [](FrameHeader& h) { h.sender = PeerId::Shard(1); },
+     "sender is shard 1, expected worker 1"},
+    {"Layer", [](FrameHeader& h) { h.layer = 2; },
+     "layer=2 chunk=0 part=0 round=0 offset=0 bytes=28 from worker "
+     "1: the model has 2 layers"},
+    {"LayerHighest", [](FrameHeader& h) { h.layer = 0xffffffff; },
+     "the model has 2 layers"},
+    {"RoundBeforeAll", [](FrameHeader& h) { h.round = -2; },
+     "rounds are in [-1, 70368744177664]"},
+    {"RoundHighest", [](FrameHeader& h) { h.round = INT64_MAX; },
+     "rounds are in [-1, 70368744177664]"},
+    {"ValuesWithoutAType", [](FrameHeader& h) { h.wire = WireType::kNone; },
+     "wire type is 0, expected 1"},
+    {"PullWithAType", [](FrameHeader& h) { h.kind = FrameKind::kPull; },
+     "wire type is 1, expected 0"},
+    {"PullOfFactorsWithAType",
+     [](FrameHeader& h) { h.kind = FrameKind::kPullRound; },
+     "wire type is 1, expected 0"},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, CheckFrameTest,
+                         testing::ValuesIn(kCheckFrameRows),
+                         [](const auto& info) {
+                           return std::string(info.param.name);
+                         });
 
 TEST(FindChunkTest, OnlyExistingChunksAreFound) {
   const JobPtr job = TestJob(1, 3,

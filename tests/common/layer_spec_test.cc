@@ -79,67 +79,61 @@ TEST_P(BadLayerTest, BadLayerIsRefusedWithItsValues) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Table, BadLayerTest,
-    testing::Values(
-        BadLayer{"empty_name", [](LayerSpec& l) { l.name.clear(); },
-                 "empty name"},
-        BadLayer{"long_name", [](LayerSpec& l) { l.name.assign(257, 'n'); },
-                 "257 bytes, at most 256"},
-        BadLayer{"newline_in_name", [](LayerSpec& l) { l.name = "a\nb"; },
-                 "a\\nb is not printable ASCII"},
-        BadLayer{"name_not_ascii", [](LayerSpec& l) { l.name = "caf\xe9"; },
-                 "caf\\xe9 is not printable ASCII"},
-        BadLayer{"same_name", [](LayerSpec& l) { l.name = "conv1"; },
-                 "two layers have the name conv1"},
-        BadLayer{"unknown_kind",
-                 [](LayerSpec& l) { l.kind = static_cast<LayerKind>(77); },
-                 "unknown kind number 77"},
-        BadLayer{"zero_m", [](LayerSpec& l) { l.m = 0; }, "fc6 has m 0"},
-        BadLayer{"negative_n", [](LayerSpec& l) { l.n = -5; }, "fc6 has n -5"},
-        BadLayer{"product_overflows",
-                 [](LayerSpec& l) { l.m = l.n = kLayerParametersMax; },
-                 "fewer than its matrix 1099511627776x1099511627776"},
-        BadLayer{"too_many_parameters",
-                 [](LayerSpec& l) { l.parameters = kLayerParametersMax + 1; },
-                 "fc6 has parameters 1099511627777"},
-        BadLayer{"fewer_than_matrix",
-                 [](LayerSpec& l) { l.parameters = 4096 * 25088 - 1; },
-                 "102760447 parameters, fewer than its matrix 4096x25088"},
-        BadLayer{"half_a_bias",
-                 [](LayerSpec& l) { l.parameters = 4096 * 25088 + 2048; },
-                 "its matrix 4096x25088 102760448, with a bias 102764544"},
-        BadLayer{"zero_rows",
-                 [](LayerSpec& l) {
-                   l.rows = 0;
-                   l.has_factors = false;
-                 },
-                 "fc6 has rows 0"},
-        BadLayer{"factors_that_it_never_had",
-                 [](LayerSpec& l) {
-                   l.rows = kFactorsLost;
-                   l.has_factors = false;
-                 },
-                 "fc6 has rows -1"},
-        BadLayer{"negative_rows", [](LayerSpec& l) { l.rows = -2; },
-                 "fc6 has rows -2"},
-        BadLayer{"too_many_rows",
-                 [](LayerSpec& l) { l.rows = kLayerRowsMax + 1; },
-                 "fc6 has rows 1073741825"},
-        BadLayer{"factors_of_an_embedding",
-                 [](LayerSpec& l) { l.kind = LayerKind::kEmbedding; },
-                 "only fully connected layers have factors"},
-        BadLayer{"model_too_large",
-                 [](LayerSpec& l) {
-                   l = {"fc6",
-                        LayerKind::kVector,
-                        1,
-                        kLayerParametersMax,
-                        kLayerParametersMax,
-                        1};
-                 },
-                 "the model has 1099511629568 parameters with layer fc6"}),
-    [](const auto& info) { return info.param.name; });
+const BadLayer kBadLayerRows[] = {
+    {"empty_name", [](LayerSpec& l) { l.name.clear(); }, "empty name"},
+    {"long_name", [](LayerSpec& l) { l.name.assign(257, 'n'); },
+     "257 bytes, at most 256"},
+    {"newline_in_name", [](LayerSpec& l) { l.name = "a\nb"; },
+     "a\\nb is not printable ASCII"},
+    {"name_not_ascii", [](LayerSpec& l) { l.name = "caf\xe9"; },
+     "caf\\xe9 is not printable ASCII"},
+    {"same_name", [](LayerSpec& l) { l.name = "conv1"; },
+     "two layers have the name conv1"},
+    {"unknown_kind", [](LayerSpec& l) { l.kind = static_cast<LayerKind>(77); },
+     "unknown kind number 77"},
+    {"zero_m", [](LayerSpec& l) { l.m = 0; }, "fc6 has m 0"},
+    {"negative_n", [](LayerSpec& l) { l.n = -5; }, "fc6 has n -5"},
+    {"product_overflows", [](LayerSpec& l) { l.m = l.n = kLayerParametersMax; },
+     "fewer than its matrix 1099511627776x1099511627776"},
+    {"too_many_parameters",
+     [](LayerSpec& l) { l.parameters = kLayerParametersMax + 1; },
+     "fc6 has parameters 1099511627777"},
+    {"fewer_than_matrix", [](LayerSpec& l) { l.parameters = 4096 * 25088 - 1; },
+     "102760447 parameters, fewer than its matrix 4096x25088"},
+    {"half_a_bias", [](LayerSpec& l) { l.parameters = 4096 * 25088 + 2048; },
+     "its matrix 4096x25088 102760448, with a bias 102764544"},
+    {"zero_rows",
+     [](LayerSpec& l) {
+       l.rows = 0;
+       l.has_factors = false;
+     },
+     "fc6 has rows 0"},
+    {"factors_that_it_never_had",
+     [](LayerSpec& l) {
+       l.rows = kFactorsLost;
+       l.has_factors = false;
+     },
+     "fc6 has rows -1"},
+    {"negative_rows", [](LayerSpec& l) { l.rows = -2; }, "fc6 has rows -2"},
+    {"too_many_rows", [](LayerSpec& l) { l.rows = kLayerRowsMax + 1; },
+     "fc6 has rows 1073741825"},
+    {"factors_of_an_embedding",
+     [](LayerSpec& l) { l.kind = LayerKind::kEmbedding; },
+     "only fully connected layers have factors"},
+    {"model_too_large",
+     [](LayerSpec& l) {
+       l = {"fc6",
+            LayerKind::kVector,
+            1,
+            kLayerParametersMax,
+            kLayerParametersMax,
+            1};
+     },
+     "the model has 1099511629568 parameters with layer fc6"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Table, BadLayerTest, testing::ValuesIn(kBadLayerRows),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(ValidateLayersTest, EmptyModelIsRefused) {
   EXPECT_EQ(ValidateLayers({}).code(), absl::StatusCode::kInvalidArgument);

@@ -59,19 +59,18 @@ TEST_P(FactorRowsErrorTest, IsRefusedByTheWrongValue) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, FactorRowsErrorTest,
-    testing::Values(
-        BadReport{"TooFew", {0}, "has 1 layers, the model has 2"},
-        BadReport{"TooMany", {0, 0, 0}, "has 3 layers, the model has 2"},
-        BadReport{"Negative", {0, -2}, "layer fc has -2 rows"},
-        BadReport{
-            "TooLarge", {0, kLayerRowsMax + 1}, "layer fc has 1073741825 rows"},
-        BadReport{"NoFactors", {4, 0}, "layer conv has 4 rows of factors"},
-        BadReport{"NoFactorsToLose",
-                  {kFactorsLost, 0},
-                  "layer conv has -1 rows of factors"}),
-    [](const auto& info) { return info.param.name; });
+const BadReport kFactorRowsErrorRows[] = {
+    {"TooFew", {0}, "has 1 layers, the model has 2"},
+    {"TooMany", {0, 0, 0}, "has 3 layers, the model has 2"},
+    {"Negative", {0, -2}, "layer fc has -2 rows"},
+    {"TooLarge", {0, kLayerRowsMax + 1}, "layer fc has 1073741825 rows"},
+    {"NoFactors", {4, 0}, "layer conv has 4 rows of factors"},
+    {"NoFactorsToLose", {kFactorsLost, 0}, "layer conv has -1 rows of factors"},
+};
+
+INSTANTIATE_TEST_SUITE_P(All, FactorRowsErrorTest,
+                         testing::ValuesIn(kFactorRowsErrorRows),
+                         [](const auto& info) { return info.param.name; });
 
 // Makes an epoch of 3 workers and 3 servers, as `self` sees it. The incarnation
 // of each member is its index in the list.

@@ -165,62 +165,55 @@ TEST_P(BadTableTest, BadTableIsRefusedWithLineAndColumn) {
 
 std::string WithHeader(const std::string& rows) { return kHeader + rows; }
 
-INSTANTIATE_TEST_SUITE_P(
-    Table, BadTableTest,
-    testing::Values(
-        BadTable{"empty", "", "the text ends without the header"},
-        BadTable{"comments_only", "# a\n# b\n",
-                 "line 3: the text ends without the header"},
-        BadTable{"header_only", kHeader, "a model has 0 layers"},
-        BadTable{"no_header", "fc,fc,2,3,6,1\n",
-                 "line 1: expected the header name,kind,m,n,parameters,"
-                 "rows_per_sample, got \"fc,fc,2,3,6,1\""},
-        BadTable{"binary", std::string("\0\x7f\xff\x1b", 4),
-                 "got \"\\x00\\x7f\\xff\\x1b\""},
-        BadTable{"endless_line", std::string(1 << 20, 'x'), "xxx...\""},
-        BadTable{"too_few_columns", WithHeader("a,fc,2,3,6\n"),
-                 "line 2: \"a,fc,2,3,6\" has fewer than 6 columns"},
-        BadTable{"too_many_columns", WithHeader("a,fc,2,3,6,1,\n"),
-                 "has more than 6 columns"},
-        BadTable{"endless_columns", WithHeader(std::string(1 << 20, ',')),
-                 "line 2: \""},
-        BadTable{"empty_name", WithHeader(",fc,2,3,6,1\n"),
-                 "line 2, column 1 (name): a layer has an empty name"},
-        BadTable{"long_name",
-                 WithHeader(std::string(300, 'n') + ",fc,2,3,6,1\n"),
-                 "line 2, column 1 (name): "},
-        BadTable{"repeated_name",
-                 WithHeader("a,fc,2,3,6,1\n#\na,conv,2,3,6,1\n"),
-                 "line 4, column 1 (name): \"a\" is also on line 2"},
-        BadTable{"unknown_kind", WithHeader("a,pool,2,3,6,1\n"),
-                 "line 2, column 2 (kind): unknown layer kind \"pool\", known "
-                 "are fc, conv, embedding, vector, fc-tied"},
-        BadTable{"word_for_m", WithHeader("a,fc,two,3,6,1\n"),
-                 "line 2, column 3 (m): \"two\" is not a whole number"},
-        BadTable{"sign", WithHeader("a,fc,2,+3,6,1\n"),
-                 "line 2, column 4 (n): \"+3\""},
-        BadTable{"space", WithHeader("a,fc,2, 3,6,1\n"),
-                 "line 2, column 4 (n): \" 3\""},
-        BadTable{"empty_field", WithHeader("a,fc,2,,6,1\n"),
-                 "line 2, column 4 (n): \"\" is not"},
-        BadTable{"zero", WithHeader("a,fc,2,3,0,1\n"),
-                 "line 2, column 5 (parameters): \"0\" is not"},
-        BadTable{"number_overflows",
-                 WithHeader("a,fc,2,3,99999999999999999999,1\n"),
-                 "line 2, column 5 (parameters): \"9999"},
-        BadTable{"product_overflows",
-                 WithHeader("a,fc,1099511627776,1099511627776,6,1\n"),
-                 "line 2, column 5 (parameters): layer a has 6 parameters"},
-        BadTable{"half_a_bias", WithHeader("a,fc,2,3,7,1\n"),
-                 "line 2, column 5 (parameters): fully connected layer a"},
-        BadTable{"too_many_rows", WithHeader("a,fc,2,3,6,1048577\n"),
-                 "line 2, column 6 (rows_per_sample): 1048577 times the "
-                 "batch 1024 is 1073742848 rows, at most 1073741824"},
-        BadTable{"too_large_together",
-                 WithHeader("a,vector,1,1099511627776,1099511627776,1\n"
-                            "b,vector,1,1,1,1\n"),
-                 "the model has 1099511627777 parameters with layer b"}),
-    [](const auto& info) { return info.param.name; });
+const BadTable kBadTableRows[] = {
+    {"empty", "", "the text ends without the header"},
+    {"comments_only", "# a\n# b\n", "line 3: the text ends without the header"},
+    {"header_only", kHeader, "a model has 0 layers"},
+    {"no_header", "fc,fc,2,3,6,1\n",
+     "line 1: expected the header name,kind,m,n,parameters,"
+     "rows_per_sample, got \"fc,fc,2,3,6,1\""},
+    {"binary", std::string("\0\x7f\xff\x1b", 4),
+     "got \"\\x00\\x7f\\xff\\x1b\""},
+    {"endless_line", std::string(1 << 20, 'x'), "xxx...\""},
+    {"too_few_columns", WithHeader("a,fc,2,3,6\n"),
+     "line 2: \"a,fc,2,3,6\" has fewer than 6 columns"},
+    {"too_many_columns", WithHeader("a,fc,2,3,6,1,\n"),
+     "has more than 6 columns"},
+    {"endless_columns", WithHeader(std::string(1 << 20, ',')), "line 2: \""},
+    {"empty_name", WithHeader(",fc,2,3,6,1\n"),
+     "line 2, column 1 (name): a layer has an empty name"},
+    {"long_name", WithHeader(std::string(300, 'n') + ",fc,2,3,6,1\n"),
+     "line 2, column 1 (name): "},
+    {"repeated_name", WithHeader("a,fc,2,3,6,1\n#\na,conv,2,3,6,1\n"),
+     "line 4, column 1 (name): \"a\" is also on line 2"},
+    {"unknown_kind", WithHeader("a,pool,2,3,6,1\n"),
+     "line 2, column 2 (kind): unknown layer kind \"pool\", known "
+     "are fc, conv, embedding, vector, fc-tied"},
+    {"word_for_m", WithHeader("a,fc,two,3,6,1\n"),
+     "line 2, column 3 (m): \"two\" is not a whole number"},
+    {"sign", WithHeader("a,fc,2,+3,6,1\n"), "line 2, column 4 (n): \"+3\""},
+    {"space", WithHeader("a,fc,2, 3,6,1\n"), "line 2, column 4 (n): \" 3\""},
+    {"empty_field", WithHeader("a,fc,2,,6,1\n"),
+     "line 2, column 4 (n): \"\" is not"},
+    {"zero", WithHeader("a,fc,2,3,0,1\n"),
+     "line 2, column 5 (parameters): \"0\" is not"},
+    {"number_overflows", WithHeader("a,fc,2,3,99999999999999999999,1\n"),
+     "line 2, column 5 (parameters): \"9999"},
+    {"product_overflows", WithHeader("a,fc,1099511627776,1099511627776,6,1\n"),
+     "line 2, column 5 (parameters): layer a has 6 parameters"},
+    {"half_a_bias", WithHeader("a,fc,2,3,7,1\n"),
+     "line 2, column 5 (parameters): fully connected layer a"},
+    {"too_many_rows", WithHeader("a,fc,2,3,6,1048577\n"),
+     "line 2, column 6 (rows_per_sample): 1048577 times the "
+     "batch 1024 is 1073742848 rows, at most 1073741824"},
+    {"too_large_together",
+     WithHeader("a,vector,1,1099511627776,1099511627776,1\n"
+                "b,vector,1,1,1,1\n"),
+     "the model has 1099511627777 parameters with layer b"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Table, BadTableTest, testing::ValuesIn(kBadTableRows),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(ModelTableTest, TiedLayerMultipliesAndHasNoFactors) {
   const auto layers = ParseModelTable(
