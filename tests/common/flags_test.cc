@@ -126,19 +126,27 @@ int Parse(Program& program, const std::vector<std::string>& arguments) {
   std::exit(ExitCodeOf(Parse(program, arguments)));
 }
 
+// Text that no line has.
+constexpr char kNothing[] = "no text has this";
+
+// Arguments and assignments of variables are separated by |.
 struct Mistake {
   const char* name;
-  std::vector<std::string> arguments;
-  Variables variables;
-  std::string says;
-  std::string says_not = "no text has this";
+  const char* arguments;
+  const char* says;
+  const char* says_not = kNothing;
+  const char* variables = "";
 };
+
+std::vector<std::string> Split(const char* texts) {
+  return absl::StrSplit(texts, '|', absl::SkipEmpty());
+}
 
 class FlagsDeathTest : public testing::TestWithParam<Mistake> {};
 
 TEST_P(FlagsDeathTest, EndsTheProgramWithTheMistake) {
   const Mistake& mistake = GetParam();
-  EXPECT_EXIT(ParseAndExit(mistake.arguments, mistake.variables),
+  EXPECT_EXIT(ParseAndExit(Split(mistake.arguments), Split(mistake.variables)),
               testing::ExitedWithCode(2),
               AllOf(HasSubstr("tester: "), HasSubstr(mistake.says),
                     Not(HasSubstr(mistake.says_not)),
@@ -149,139 +157,87 @@ std::string NameOf(const testing::TestParamInfo<Mistake>& info) {
   return info.param.name;
 }
 
-const Mistake kUnknownFlagFlagsDeathRows[] = {
-    {"UnlikeOtherNames",
-     {"--frobnicate=1"},
-     {},
-     "unknown flag --frobnicate. Run",
+const Mistake kUnknownFlags[] = {
+    {"UnlikeOtherNames", "--frobnicate=1", "unknown flag --frobnicate. Run",
      "did you mean"},
-    {"ExtraLetter",
-     {"--battch=1"},
-     {},
+    {"ExtraLetter", "--battch=1",
      "unknown flag --battch; did you mean --batch?"},
-    {"MissingLetter", {"--bach=1"}, {}, "--bach; did you mean --batch?"},
-    {"WrongLetter", {"--botch=1"}, {}, "--botch; did you mean --batch?"},
-    {"SwappedLetters", {"--bacth=1"}, {}, "--bacth; did you mean --batch?"},
-    {"TwoSwappedPairs",
-     {"--laerning-rtae=1"},
-     {},
+    {"MissingLetter", "--bach=1", "--bach; did you mean --batch?"},
+    {"WrongLetter", "--botch=1", "--botch; did you mean --batch?"},
+    {"SwappedLetters", "--bacth=1", "--bacth; did you mean --batch?"},
+    {"TwoSwappedPairs", "--laerning-rtae=1",
      "--laerning-rtae; did you mean --learning-rate?"},
-    {"TwoTypos",
-     {"--lerning-rat=1"},
-     {},
+    {"TwoTypos", "--lerning-rat=1",
      "--lerning-rat; did you mean --learning-rate?"},
-    {"ThreeTypos",
-     {"--lernin-rat=1"},
-     {},
-     "unknown flag --lernin-rat. Run",
+    {"ThreeTypos", "--lernin-rat=1", "unknown flag --lernin-rat. Run",
      "did you mean"},
     // --beta2 differs by one letter, --beta1 by two.
-    {"LikeTwoFlags", {"--beta22=1"}, {}, "did you mean --beta2?"},
-    {"ValueAfterASpace",
-     {"--bacth", "5"},
-     {},
+    {"LikeTwoFlags", "--beta22=1", "did you mean --beta2?"},
+    {"ValueAfterASpace", "--bacth|5",
      "unknown flag --bacth; did you mean --batch?"},
-    {"FirstOfTwoMistakes",
-     {"--frob=a: b", "--bacth=5"},
-     {},
-     "unknown flag --frob. Run"},
-    {"NoDashes", {"fly"}, {}, "unknown argument fly. Run"},
-    {"TwoWithoutDashes",
-     {"fly", "high"},
-     {},
-     "unknown arguments fly high. Run"},
-    {"FlagOfACommand",
-     {"plan", "--wrokers=3"},
-     {},
+    {"FirstOfTwoMistakes", "--frob=a: b|--bacth=5", "unknown flag --frob. Run"},
+    {"NoDashes", "fly", "unknown argument fly. Run"},
+    {"TwoWithoutDashes", "fly|high", "unknown arguments fly high. Run"},
+    {"FlagOfACommand", "plan|--wrokers=3",
      "--wrokers; did you mean --workers?"},
-    {"FlagOfAnAbsentCommand",
-     {"--wrokers=3"},
-     {},
-     "unknown flag --wrokers. Run",
+    {"FlagOfAnAbsentCommand", "--wrokers=3", "unknown flag --wrokers. Run",
      "did you mean"},
 };
 
 INSTANTIATE_TEST_SUITE_P(UnknownFlag, FlagsDeathTest,
-                         testing::ValuesIn(kUnknownFlagFlagsDeathRows), NameOf);
+                         testing::ValuesIn(kUnknownFlags), NameOf);
 
-INSTANTIATE_TEST_SUITE_P(
-    BadValue, FlagsDeathTest,
-    testing::Values(
-        Mistake{"NoNumber",
-                {"--seed=abc"},
-                {},
-                "tester: --seed is \"abc\", must be a whole number"},
-        Mistake{
-            "NoNumberAfterASpace", {"--seed", "abc"}, {}, "--seed is \"abc\""},
-        Mistake{"NoNumberAfterEqualsSign",
-                {"--seed=a = b"},
-                {},
-                "--seed is \"a = b\", must"},
-        Mistake{"NoInteger", {"--seed=1.5"}, {}, "--seed is \"1.5\""},
-        Mistake{"NoNumberInARange",
-                {"--batch=abc"},
-                {},
-                "--batch is \"abc\", must be a number from 1 to 4096"},
-        Mistake{"OutOfRange",
-                {"--batch=0"},
-                {},
-                "tester: --batch is \"0\", must be a number from 1"},
-        Mistake{"NoSuchChoice",
-                {"--update=rms"},
-                {},
-                "--update: \"rms\" is not one of adam, sgd. Run",
-                "did you mean"},
-        Mistake{"ChoiceOfAnotherFlag",
-                {"--optimizer=adam"},
-                {},
-                "--optimizer: \"adam\" is not one of server, worker; did you "
-                "mean --update=adam?"},
-        Mistake{"Twice",
-                {"--batch=1", "--batch=2"},
-                {},
-                "--batch is given more than once"},
-        Mistake{"Missing", {"--batch"}, {}, "--batch needs a value"},
-        Mistake{"VariableOfACommandsFlag",
-                {"plan", "--workers=many"},
-                {},
-                "--workers is \"many\""}),
-    NameOf);
+const Mistake kBadValues[] = {
+    {"NoNumber", "--seed=abc",
+     "tester: --seed is \"abc\", must be a whole number"},
+    {"NoNumberAfterASpace", "--seed|abc", "--seed is \"abc\""},
+    {"NoNumberAfterEqualsSign", "--seed=a = b", "--seed is \"a = b\", must"},
+    {"NoInteger", "--seed=1.5", "--seed is \"1.5\""},
+    {"NoNumberInARange", "--batch=abc",
+     "--batch is \"abc\", must be a number from 1 to 4096"},
+    {"OutOfRange", "--batch=0",
+     "tester: --batch is \"0\", must be a number from 1"},
+    {"NoSuchChoice", "--update=rms",
+     "--update: \"rms\" is not one of adam, sgd. Run", "did you mean"},
+    {"ChoiceOfAnotherFlag", "--optimizer=adam",
+     "--optimizer: \"adam\" is not one of server, worker; did you "
+     "mean --update=adam?"},
+    {"Twice", "--batch=1|--batch=2", "--batch is given more than once"},
+    {"Missing", "--batch", "--batch needs a value"},
+    {"VariableOfACommandsFlag", "plan|--workers=many", "--workers is \"many\""},
+};
 
-INSTANTIATE_TEST_SUITE_P(
-    BadVariable, FlagsDeathTest,
-    testing::Values(
-        Mistake{"NoNumber",
-                {},
-                {"NEREUS_SEED=abc"},
-                "tester: the variable NEREUS_SEED is \"abc\", must be a whole "
-                "number"},
-        Mistake{"OutOfRange",
-                {},
-                {"NEREUS_BATCH=0"},
-                "tester: the variable NEREUS_BATCH is \"0\", must be a number "
-                "from 1 to 4096"},
-        Mistake{"NoSuchChoice",
-                {},
-                {"NEREUS_UPDATE=rms"},
-                "the variable NEREUS_UPDATE: \"rms\" is not one of adam, sgd"},
-        Mistake{"NameWithADash",
-                {},
-                {"NEREUS_LEARNING_RATE=fast"},
-                "the variable NEREUS_LEARNING_RATE is \"fast\""},
-        // The flag on the command line replaces the variable.
-        Mistake{"BesideABadFlag",
-                {"--seed=abc"},
-                {"NEREUS_SEED=32"},
-                "tester: --seed is \"abc\"",
-                "variable"}),
-    NameOf);
+INSTANTIATE_TEST_SUITE_P(BadValue, FlagsDeathTest,
+                         testing::ValuesIn(kBadValues), NameOf);
+
+const Mistake kBadVariables[] = {
+    {"NoNumber", "",
+     "tester: the variable NEREUS_SEED is \"abc\", must be a whole "
+     "number",
+     kNothing, "NEREUS_SEED=abc"},
+    {"OutOfRange", "",
+     "tester: the variable NEREUS_BATCH is \"0\", must be a number "
+     "from 1 to 4096",
+     kNothing, "NEREUS_BATCH=0"},
+    {"NoSuchChoice", "",
+     "the variable NEREUS_UPDATE: \"rms\" is not one of adam, sgd", kNothing,
+     "NEREUS_UPDATE=rms"},
+    {"NameWithADash", "", "the variable NEREUS_LEARNING_RATE is \"fast\"",
+     kNothing, "NEREUS_LEARNING_RATE=fast"},
+    // The flag on the command line replaces the variable.
+    {"BesideABadFlag", "--seed=abc", "tester: --seed is \"abc\"", "variable",
+     "NEREUS_SEED=32"},
+};
+
+INSTANTIATE_TEST_SUITE_P(BadVariable, FlagsDeathTest,
+                         testing::ValuesIn(kBadVariables), NameOf);
 
 // A variable that this program does not know may belong to another program.
 struct Notice {
   const char* name;
-  std::string variable;
-  std::string says;
-  std::string says_not = "no text has this";
+  const char* variable;
+  const char* says;
+  const char* says_not = kNothing;
 };
 
 class VariableDeathTest : public testing::TestWithParam<Notice> {};
@@ -382,24 +338,15 @@ TEST(FlagsDeathTest, VariableSetsAFlagAndTheCommandLineReplacesIt) {
   EXPECT_EXIT(
       {
         SetVariables({"NEREUS_BATCH=64", "NEREUS_LEARNING_RATE=0.5",
-                      "NEREUS_JSON=true"});
+                      "NEREUS_JSON=true", "NEREUS_SEED="});
         Program program;
         const int code = Parse(program, {"--batch=128"});
         ExitWith(code == -1 && program.batch == 128 &&
-                 program.learning_rate == 0.5 && program.json);
+                 program.learning_rate == 0.5 && program.json &&
+                 program.seed == 1);
       },
-      testing::ExitedWithCode(kGoesOn), IsEmpty());
-}
-
-TEST(FlagsDeathTest, EmptyVariableLeavesTheDefault) {
-  EXPECT_EXIT(
-      {
-        SetVariables({"NEREUS_BATCH="});
-        Program program;
-        const int code = Parse(program, {});
-        ExitWith(code == -1 && program.batch == 32);
-      },
-      testing::ExitedWithCode(kGoesOn), HasSubstr("does not count"));
+      testing::ExitedWithCode(kGoesOn),
+      HasSubstr("NEREUS_SEED is empty and does not count"));
 }
 
 // A wrong variable does not matter if the command line has its flag.
@@ -457,25 +404,17 @@ TEST(FlagsTest, OtherFlagsAreNotRefused) {
   EXPECT_TRUE(RefuseBatchAndJson({"--batch-limit=3"}).ok());
 }
 
-TEST(FlagsDeathTest, VariableThatDoesNotCountIsLoggedAndNotRefused) {
-  EXPECT_EXIT(ExitWith(RefuseBatchAndJson({}, {"NEREUS_BATCH=3"}).ok()),
-              testing::ExitedWithCode(kGoesOn),
-              HasSubstr("the variable NEREUS_BATCH does not count with "
-                        "--replay"));
-}
-
-TEST(FlagsDeathTest, VariablesThatDoNotCountShareALine) {
+TEST(FlagsDeathTest, VariablesThatDoNotCountAreLoggedOnALineAndNotRefused) {
+  EXPECT_EXIT(
+      ExitWith(RefuseBatchAndJson({}, {"NEREUS_BATCH=3"}).ok()),
+      testing::ExitedWithCode(kGoesOn),
+      HasSubstr("the variable NEREUS_BATCH does not count with --replay"));
   EXPECT_EXIT(
       ExitWith(
           RefuseBatchAndJson({}, {"NEREUS_BATCH=3", "NEREUS_JSON=true"}).ok()),
       testing::ExitedWithCode(kGoesOn),
-      HasSubstr("the variables NEREUS_BATCH, NEREUS_JSON do not count "
-                "with --replay\n"));
-}
-
-TEST(FlagsDeathTest, UnsetVariableIsNotMentioned) {
-  EXPECT_EXIT(ExitWith(RefuseBatchAndJson({}).ok()),
-              testing::ExitedWithCode(kGoesOn), IsEmpty());
+      HasSubstr("the variables NEREUS_BATCH, NEREUS_JSON do not count with "
+                "--replay\n"));
 }
 
 // Messages that name the flags of options instead of their fields.
@@ -518,7 +457,9 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 // Returns the first line of a program with these arguments.
-std::string StartOf(std::vector<std::string> arguments) {
+std::string StartOf(const std::vector<std::string>& arguments,
+                    const Variables& variables = {}) {
+  SetVariables(variables);
   CLI::App app("Tests the first line.", "tester");
   int steps = 10;
   bool once = false;
@@ -528,13 +469,9 @@ std::string StartOf(std::vector<std::string> arguments) {
   AddSwitch(app, "once", once, "a switch");
   AddCommonFlags(app, "tester", log);
   AddJobFlags(app, job);
-  arguments.insert(arguments.begin(), "tester");
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  const int argc = static_cast<int>(argv.size());
-  argv.push_back(nullptr);
-  EXPECT_EQ(ParseFlags(app, argc, argv.data()), -1);
-  return DescribeStart(app, argc, argv.data(), &job);
+  CommandLine line(arguments);
+  EXPECT_EQ(ParseFlags(app, line.argc(), line.argv()), -1);
+  return DescribeStart(app, line.argc(), line.argv(), &job);
 }
 
 const std::string kName = absl::StrCat("tester ", kVersion);
@@ -546,14 +483,11 @@ TEST(GivenOptionsTest, OptionsWithTheirDefaultsAreNotShown) {
 }
 
 TEST(GivenOptionsTest, OtherOptionsAreShownByOrigin) {
-  setenv("NEREUS_LOG_FORMAT", "json", /*overwrite=*/1);
-  setenv("NEREUS_STEPS", "30", /*overwrite=*/1);
-  const std::string line = StartOf({"--steps", "20", "--once"});
-  unsetenv("NEREUS_LOG_FORMAT");
-  unsetenv("NEREUS_STEPS");
-  EXPECT_EQ(line, absl::StrCat(kName,
-                               "; command line: --steps=20 --once=true"
-                               "; variables: NEREUS_LOG_FORMAT=json"));
+  EXPECT_EQ(StartOf({"--steps", "20", "--once"},
+                    {"NEREUS_LOG_FORMAT=json", "NEREUS_STEPS=30"}),
+            absl::StrCat(kName,
+                         "; command line: --steps=20 --once=true"
+                         "; variables: NEREUS_LOG_FORMAT=json"));
 }
 
 TEST(GivenOptionsTest, OptionsOfTheJobFileAreShownUnlessAFlagReplacesThem) {
@@ -658,41 +592,32 @@ TEST(JobFileTest, ByteOrderMarkIsNoPartOfTheFirstOption) {
 
 class JobFlagsTest : public testing::Test {
  protected:
-  void SetUp() override {
-    for (const JobOption& option : JobOptionTable()) {
-      unsetenv(FlagVariable(option.name).c_str());
-    }
-    unsetenv("NEREUS_JOB");
-    path_ = absl::StrCat(testing::TempDir(), "/job.conf");
+  JobFlagsTest() {
     std::ofstream(path_) << "workers = 2\nservers = 2\nlease = 20\n";
   }
 
   // Returns the job that a command line describes.
-  JobSpec Parse(std::vector<std::string> arguments) {
+  JobSpec Parse(const std::vector<std::string>& arguments,
+                const Variables& variables = {}) {
+    SetVariables(variables);
     CLI::App app("Has a job.", "tester");
     JobFlags flags;
     AddJobFlags(app, flags);
-    arguments.insert(arguments.begin(), "tester");
-    std::vector<char*> pointers;
-    for (std::string& text : arguments) pointers.push_back(text.data());
-    code_ = ParseFlags(app, static_cast<int>(pointers.size()), pointers.data());
+    CommandLine line(arguments);
+    code_ = ParseFlags(app, line.argc(), line.argv());
     return flags.spec;
   }
 
-  std::string path_;
+  const std::string path_ = absl::StrCat(testing::TempDir(), "/job.conf");
   int code_ = 0;
 };
 
 TEST_F(JobFlagsTest, FlagWinsOverVariableAndVariableOverFile) {
-  setenv("NEREUS_SERVERS", "3", /*overwrite=*/1);
-  setenv("NEREUS_LEASE", "30", /*overwrite=*/1);
   // The position of --job on the command line does not matter.
-  for (const auto& arguments :
-       {std::vector<std::string>{"--lease=40"},
-        std::vector<std::string>{"--backup=0", "--lease=40"}}) {
-    std::vector<std::string> line = arguments;
-    line.push_back("--job=" + path_);
-    const JobSpec spec = Parse(line);
+  const std::string file = "--job=" + path_;
+  for (const auto& line : std::vector<std::vector<std::string>>{
+           {"--lease=40", file}, {file, "--backup=0", "--lease=40"}}) {
+    const JobSpec spec = Parse(line, {"NEREUS_SERVERS=3", "NEREUS_LEASE=30"});
     EXPECT_EQ(code_, -1);
     EXPECT_EQ(spec.workers, 2);         // From the file.
     EXPECT_EQ(spec.shards, 3);          // From the variable.
@@ -702,8 +627,7 @@ TEST_F(JobFlagsTest, FlagWinsOverVariableAndVariableOverFile) {
 }
 
 TEST_F(JobFlagsTest, VariableMayNameTheFile) {
-  setenv("NEREUS_JOB", path_.c_str(), /*overwrite=*/1);
-  EXPECT_EQ(Parse({}).workers, 2);
+  EXPECT_EQ(Parse({}, {"NEREUS_JOB=" + path_}).workers, 2);
   EXPECT_EQ(code_, -1);
 }
 
