@@ -20,6 +20,7 @@
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/shard_writer.h"
 #include "tests/simulation/simulated_storage.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/test_checkpoint.h"
 
 namespace nereus {
@@ -50,36 +51,27 @@ void WritePart(Storage& storage, int64_t round) {
                   .ok());
 }
 
+CheckpointList List(Storage& storage) {
+  const auto list = ListCheckpoints(storage);
+  EXPECT_TRUE(list.ok()) << list.status();
+  return *list;
+}
+
+template <typename Checkpoint>
+std::vector<int64_t> RoundsOf(const std::vector<Checkpoint>& checkpoints) {
+  std::vector<int64_t> rounds;
+  for (const Checkpoint& each : checkpoints) rounds.push_back(each.round);
+  return rounds;
+}
+
 std::vector<int64_t> CompleteRounds(Storage& storage) {
-  const auto list = ListCheckpoints(storage);
-  EXPECT_TRUE(list.ok()) << list.status();
-  std::vector<int64_t> rounds;
-  for (const Manifest& manifest : list->complete) {
-    rounds.push_back(manifest.round);
-  }
-  return rounds;
+  return RoundsOf(List(storage).complete);
 }
-
-std::vector<int64_t> RoundsOf(
-    const std::vector<UnusableCheckpoint>& checkpoints) {
-  std::vector<int64_t> rounds;
-  for (const UnusableCheckpoint& checkpoint : checkpoints) {
-    EXPECT_FALSE(checkpoint.why.ok());
-    rounds.push_back(checkpoint.round);
-  }
-  return rounds;
-}
-
 std::vector<int64_t> UnfinishedRounds(Storage& storage) {
-  const auto list = ListCheckpoints(storage);
-  EXPECT_TRUE(list.ok()) << list.status();
-  return RoundsOf(list->unfinished);
+  return RoundsOf(List(storage).unfinished);
 }
-
 std::vector<int64_t> DamagedRounds(Storage& storage) {
-  const auto list = ListCheckpoints(storage);
-  EXPECT_TRUE(list.ok()) << list.status();
-  return RoundsOf(list->damaged);
+  return RoundsOf(List(storage).damaged);
 }
 
 TEST(CheckpointLayoutTest, FolderNamesHoldTheRound) {
@@ -149,9 +141,7 @@ TEST(CheckpointTest, UnusableCheckpointsAreListedWithTheReason) {
   ASSERT_TRUE(list.ok()) << list.status();
   EXPECT_THAT(CompleteRounds(storage), ElementsAre(1));
   EXPECT_THAT(RoundsOf(list->unfinished), ElementsAre(6));
-  EXPECT_EQ(list->unfinished[0].why.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(list->unfinished[0].why.message()),
-              HasSubstr("it has no manifest"));
+  EXPECT_THAT(list->unfinished[0].why, IsNotFound("it has no manifest"));
   ASSERT_THAT(RoundsOf(list->damaged), ElementsAre(5, 4, 3, 2));
   const char* kReasons[] = {
       "manifest.json is of round 1, not 5", "torn or changed",
@@ -160,8 +150,7 @@ TEST(CheckpointTest, UnusableCheckpointsAreListedWithTheReason) {
   for (size_t i = 0; i < std::size(kReasons); ++i) {
     const UnusableCheckpoint& damaged = list->damaged[i];
     EXPECT_EQ(damaged.folder, CheckpointFolder(damaged.round));
-    EXPECT_EQ(damaged.why.code(), absl::StatusCode::kDataLoss);
-    EXPECT_THAT(std::string(damaged.why.message()), HasSubstr(kReasons[i]));
+    EXPECT_THAT(damaged.why, IsDataLoss(kReasons[i]));
   }
 }
 

@@ -25,6 +25,7 @@
 #include "common/flags/given_options.h"
 #include "common/flags/job_file.h"
 #include "common/flags/model_file.h"
+#include "tests/testing/status_matchers.h"
 
 extern char** environ;
 
@@ -574,9 +575,8 @@ TEST(JobFileTest, WrittenJobIsReadBack) {
 
 TEST(JobFileTest, UnreadableFileIsNamed) {
   JobSpec spec;
-  const absl::Status status = ReadJobFile("/nowhere/job.conf", spec).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("/nowhere/job.conf"));
+  EXPECT_THAT(ReadJobFile("/nowhere/job.conf", spec).status(),
+              IsInvalidArgument("/nowhere/job.conf"));
 }
 
 TEST(JobFileTest, ByteOrderMarkIsNoPartOfTheFirstOption) {
@@ -696,9 +696,8 @@ TEST(ModelFileTest, ComputeTraceIsReadAndItsErrorsNameTheFile) {
   EXPECT_EQ(times->front().backward, absl::Seconds(2));
 
   ASSERT_TRUE(WriteTextFile(path, "{}").ok());
-  const absl::Status status = LoadComputeTrace(path, *layers).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(path + ": "));
+  EXPECT_THAT(LoadComputeTrace(path, *layers).status(),
+              IsInvalidArgument(path + ": "));
 }
 
 TEST(ModelFileTest, WrongBatchIsNoErrorOfTheFile) {
@@ -711,10 +710,8 @@ TEST(ModelFileTest, WrongBatchIsNoErrorOfTheFile) {
 
 TEST(ModelFileTest, LayerWithTooManyRowsIsAnErrorOfTheFile) {
   const std::string path = TableFile();
-  const absl::Status status = LoadModelOrFile(path, 1 << 20).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr(path + ": line 2, column 6 (rows_per_sample)"));
+  EXPECT_THAT(LoadModelOrFile(path, 1 << 20).status(),
+              IsInvalidArgument(path + ": line 2, column 6 (rows_per_sample)"));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "common/base/random.h"
 #include "common/base/version.h"
 #include "common/compute/frame_halves.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/test_seed.h"
 
 namespace nereus {
@@ -141,11 +142,8 @@ TEST(FrameHeaderTest, EachFlippedBitIsRefused) {
 TEST(FrameHeaderTest, OtherLengthsAreRefused) {
   const std::vector<uint8_t> bytes(2 * kFrameHeaderBytes, 0);
   for (const size_t length : {0, 1, 63, 65, 128}) {
-    const auto status =
-        DecodeFrameHeader(absl::MakeSpan(bytes).first(length)).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr("length is " + std::to_string(length)));
+    EXPECT_THAT(DecodeFrameHeader(absl::MakeSpan(bytes).first(length)).status(),
+                IsInvalidArgument("length is " + std::to_string(length)));
   }
 }
 
@@ -164,9 +162,8 @@ TEST_P(BadFieldTest, BadFieldIsRefusedWithItsValue) {
   std::memcpy(bytes.data() + GetParam().at, GetParam().bytes.data(),
               GetParam().bytes.size());
   Seal(bytes);
-  const absl::Status status = DecodeFrameHeader(bytes).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+  EXPECT_THAT(DecodeFrameHeader(bytes).status(),
+              IsInvalidArgument(GetParam().message));
 }
 
 const BadField kBadFieldRows[] = {
@@ -221,10 +218,8 @@ TEST(CheckPayloadTest, OtherLengthIsRefusedWithBothValues) {
   std::string digits = "1234567890";
   FrameHeader header = SomeHeader();
   header.payload_bytes = 9;
-  const auto status = CheckPayload(header, Buffer::View(digits.data(), 10));
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("payload has 10 bytes, the header says 9"));
+  EXPECT_THAT(CheckPayload(header, Buffer::View(digits.data(), 10)),
+              IsInvalidArgument("payload has 10 bytes, the header says 9"));
 }
 
 TEST(CheckPayloadTest, OtherBytesAreRefusedWithChecksumsAndFrame) {

@@ -136,6 +136,14 @@ TEST(HalfTest, NaNsStayNaNs) {
   }
 }
 
+// The cases above have no value between the largest number and infinity.
+TEST(HalfTest, LargeValuesRoundToTheLargestNumberOrInfinity) {
+  EXPECT_EQ(scalar::ToFloat16(65519.996f), 0x7bff);
+  EXPECT_EQ(scalar::ToFloat16(65520.0f), 0x7c00);
+  EXPECT_EQ(scalar::ToFloat16(-1e30f), 0xfc00);
+  EXPECT_EQ(scalar::ToBfloat16(std::numeric_limits<float>::max()), 0x7f80);
+}
+
 TEST(HalfTest, VectorCodeGivesTheBitsOfScalarCode) {
   std::vector<float> cases = HardCases(scalar::FromFloat16);
   const std::vector<float> more = HardCases(scalar::FromBfloat16);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/status.h"
+#include "tests/testing/status_matchers.h"
 
 namespace nereus {
 namespace {
@@ -170,9 +171,8 @@ struct Pair {
 class ExclusionTest : public testing::TestWithParam<Pair> {};
 
 TEST_P(ExclusionTest, ExclusivePairIsRefusedWithValuesAndReason) {
-  const absl::Status status = SpecWith(GetParam().options).Validate();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+  EXPECT_THAT(SpecWith(GetParam().options).Validate(),
+              IsInvalidArgument(GetParam().message));
 }
 
 TEST_P(ExclusionTest, EachOptionOfAPairIsAllowedAlone) {

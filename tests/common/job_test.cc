@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/testing/machine_harness.h"
+#include "tests/testing/status_matchers.h"
 
 namespace nereus {
 namespace {
@@ -168,9 +169,7 @@ std::string NameOf(const testing::TestParamInfo<BadJob>& info) {
 
 void ExpectRefused(Parts parts, const BadJob& bad) {
   bad.spoil(parts);
-  const absl::Status status = Make(parts).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(bad.message));
+  EXPECT_THAT(Make(parts).status(), IsInvalidArgument(bad.message));
 }
 
 class BadJobTest : public testing::TestWithParam<BadJob> {};
@@ -493,9 +492,8 @@ TEST_P(CheckFrameTest, BadFrameIsRefusedWithBothValues) {
   FrameHeader header = GoodHeader(*job);
   ASSERT_TRUE(CheckFrame(*job, PeerId::Worker(1), header).ok());
   GetParam().spoil(header);
-  const absl::Status status = CheckFrame(*job, PeerId::Worker(1), header);
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+  EXPECT_THAT(CheckFrame(*job, PeerId::Worker(1), header),
+              IsInvalidArgument(GetParam().message));
 }
 
 const BadFrame kCheckFrameRows[] = {
@@ -546,10 +544,8 @@ TEST(FindChunkTest, OnlyExistingChunksAreFound) {
   }
   for (const uint32_t chunk : {3u, 0xffffffffu}) {
     header.chunk = chunk;
-    const absl::Status status = FindChunk(*job, header).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr("layer large has 3 chunks"));
+    EXPECT_THAT(FindChunk(*job, header).status(),
+                IsInvalidArgument("layer large has 3 chunks"));
   }
 }
 

@@ -14,6 +14,7 @@
 
 #include "common/plan/scheme.h"
 #include "common/plan/wire_type.h"
+#include "tests/testing/status_matchers.h"
 
 namespace nereus {
 namespace {
@@ -74,9 +75,7 @@ class BadLayerTest : public testing::TestWithParam<BadLayer> {};
 TEST_P(BadLayerTest, BadLayerIsRefusedWithItsValues) {
   std::vector<LayerSpec> layers = {Conv1(), Fc6()};
   GetParam().spoil(layers[1]);
-  const absl::Status status = ValidateLayers(layers);
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+  EXPECT_THAT(ValidateLayers(layers), IsInvalidArgument(GetParam().message));
 }
 
 const BadLayer kBadLayerRows[] = {

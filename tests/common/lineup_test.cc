@@ -48,14 +48,7 @@ TEST(LineupTest, RanksOutsideTheLineupHaveNoHostAndNoSeat) {
     EXPECT_EQ(lineup.LocalOf(rank), -1);
     EXPECT_EQ(lineup.SeatOf(rank), -1);
   }
-}
-
-TEST(LineupTest, EmptyLineupHasNoHosts) {
-  const Lineup lineup;
-  EXPECT_EQ(lineup.workers(), 0);
-  EXPECT_EQ(lineup.hosts(), 0);
-  EXPECT_EQ(lineup.SeatOf(0), -1);
-  EXPECT_EQ(Lineup::Singles(0).hosts(), 0);
+  EXPECT_EQ(Lineup().SeatOf(0), -1);
 }
 
 TEST(LineupTest, EachWorkerWithoutAHostNumberCountsAsAHost) {
@@ -191,15 +184,6 @@ JobPtr JobOf(Scheme scheme, const std::vector<EpochWorker>& workers) {
   const absl::StatusOr<JobPtr> made = MakeJob(job, /*shards=*/2);
   EXPECT_TRUE(made.ok()) << made.status();
   return *made;
-}
-
-TEST(JobLineupTest, JobHasALineupForEachRound) {
-  const JobPtr job = JobOf(Scheme::kRing, {{0, 0, 1}, {1, 4, 1}, {2, 9, 0}});
-  for (const int64_t round : {-1, 0, 3, 4, 8, 9, 100}) {
-    EXPECT_EQ(job->LineupOf(round).workers(), job->ContributorsOf(round));
-  }
-  EXPECT_EQ(job->LineupOf(8).hosts(), 1);
-  EXPECT_EQ(job->LineupOf(9).hosts(), 2);
 }
 
 TEST(JobLineupTest, WorkersOfAHostShareTheElementsThatGoToServers) {

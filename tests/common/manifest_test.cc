@@ -17,6 +17,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/base/crc32c.h"
 #include "common/base/random.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/test_checkpoint.h"
 #include "tests/testing/test_seed.h"
 
@@ -143,9 +144,7 @@ TEST_P(ManifestReplacementTest, BadValueIsRefusedWithTheReason) {
       absl::StrReplaceAll(text, {{GetParam().from, GetParam().to}});
   ASSERT_NE(changed, text);
   const auto manifest = DecodeManifest(WithChecksum(changed));
-  ASSERT_EQ(manifest.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(manifest.status().message()),
-              HasSubstr(GetParam().message));
+  EXPECT_THAT(manifest.status(), IsInvalidArgument(GetParam().message));
 }
 
 const Replacement kManifestReplacementRows[] = {
@@ -204,9 +203,8 @@ TEST(ManifestTest, OtherVersionIsNamedInTheError) {
   const std::string text = absl::StrReplaceAll(
       Encode(SomeManifest()), {{"\"version\": 1", "\"version\": 2"}});
   const auto manifest = DecodeManifest(WithChecksum(text));
-  EXPECT_EQ(manifest.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(manifest.status().message()),
-              HasSubstr("version is 2, this build reads 1"));
+  EXPECT_THAT(manifest.status(), IsError(absl::StatusCode::kUnimplemented,
+                                         "version is 2, this build reads 1"));
 }
 
 TEST(ManifestTest, DeepNestingDoesNoHarm) {

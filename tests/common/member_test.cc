@@ -18,6 +18,7 @@
 
 #include "common/base/status.h"
 #include "tests/testing/machine_harness.h"
+#include "tests/testing/status_matchers.h"
 
 namespace nereus {
 namespace {
@@ -343,10 +344,8 @@ TEST_F(MemberTest, FramesOfOtherJobsAreRefused) {
   for (const uint64_t epoch : {3u, 4u, 5u}) {
     FrameHeader header = FrameOf(epoch).header;
     header.job = 1;
-    const absl::Status status = Announce(header).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr("job is 1, expected 77"));
+    EXPECT_THAT(Announce(header).status(),
+                IsInvalidArgument("job is 1, expected 77"));
   }
 }
 

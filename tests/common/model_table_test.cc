@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/testing/status_matchers.h"
 
 namespace nereus {
 namespace {
@@ -117,19 +118,15 @@ TEST(ModelTableTest, LayersAreInForwardOrder) {
 }
 
 TEST(ModelTableTest, UnknownModelIsRefusedWithTheKnownModels) {
-  const absl::Status status = LoadModel("vgg91", 32).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("\"vgg91\", known are alexnet, bert-base, googlenet, "
-                        "inception-v3, resnet-152, resnet-50, vgg19, "));
+  EXPECT_THAT(LoadModel("vgg91", 32).status(),
+              IsNotFound("\"vgg91\", known are alexnet, bert-base, googlenet, "
+                         "inception-v3, resnet-152, resnet-50, vgg19, "));
 }
 
 TEST(ModelTableTest, BatchIsBounded) {
   for (const int64_t batch : {int64_t{0}, int64_t{-1}, kBatchMax + 1}) {
     const absl::Status status = LoadModel("vgg19", batch).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr(absl::StrCat("batch is ", batch)));
+    EXPECT_THAT(status, IsInvalidArgument(absl::StrCat("batch is ", batch)));
   }
   // The batch is within the bound, but conv1_1 has 50,176 rows per sample.
   EXPECT_THAT(std::string(LoadModel("vgg19", kBatchMax).status().message()),
@@ -158,8 +155,7 @@ class BadTableTest : public testing::TestWithParam<BadTable> {};
 TEST_P(BadTableTest, BadTableIsRefusedWithLineAndColumn) {
   const absl::Status status =
       ParseModelTable(GetParam().text, 1 << 10).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+  EXPECT_THAT(status, IsInvalidArgument(GetParam().message));
   EXPECT_LT(status.message().size(), 1000u);
 }
 

@@ -23,6 +23,7 @@
 #include "common/checkpoint/file_storage.h"
 #include "common/checkpoint/safetensors.h"
 #include "tests/simulation/simulated_storage.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/test_checkpoint.h"
 
 namespace nereus {
@@ -63,15 +64,14 @@ TestCheckpoint SomeCheckpoint() {
 TEST(ShardWriterTest, WholeLayerIsATensorOfItsShape) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();
-  const auto file =
-      WriteShard(storage, {3, 0, 1, 7, 0x1000000ab}, checkpoint.layers,
-                 checkpoint.state_names(), TestShardValues(checkpoint, 0));
-  ASSERT_TRUE(file.ok()) << file.status();
+  const ManifestFile file =
+      *WriteShard(storage, {3, 0, 1, 7, 0x1000000ab}, checkpoint.layers,
+                  checkpoint.state_names(), TestShardValues(checkpoint, 0));
   const std::string& contents =
-      storage.Contents(absl::StrCat(kFolder, file->name));
-  EXPECT_EQ(file->name, "shard-0-of-1-epoch-7-000000ab.safetensors");
-  EXPECT_EQ(file->bytes, std::ssize(contents));
-  EXPECT_EQ(file->crc32c, Crc32c(contents.data(), contents.size()));
+      storage.Contents(absl::StrCat(kFolder, file.name));
+  EXPECT_EQ(file.name, "shard-0-of-1-epoch-7-000000ab.safetensors");
+  EXPECT_EQ(file.bytes, std::ssize(contents));
+  EXPECT_EQ(file.crc32c, Crc32c(contents.data(), contents.size()));
   const SafetensorsHeader header = HeaderOf(contents);
   EXPECT_THAT(
       TensorsOf(header),
@@ -94,11 +94,10 @@ TEST(ShardWriterTest, PartsOfALayerNameTheirElements) {
   const std::vector<ChunkValues> chunks = {
       TestValues(checkpoint, 4, 0, 2), TestValues(checkpoint, 4, 2, 3),
       TestValues(checkpoint, 4, 6, 1), TestValues(checkpoint, 4, 20, 5)};
-  const auto file = WriteShard(storage, {3, 1, 2}, checkpoint.layers,
-                               checkpoint.state_names(), chunks);
-  ASSERT_TRUE(file.ok()) << file.status();
+  const ManifestFile file = *WriteShard(storage, {3, 1, 2}, checkpoint.layers,
+                                        checkpoint.state_names(), chunks);
   EXPECT_THAT(
-      TensorsOf(HeaderOf(storage.Contents(absl::StrCat(kFolder, file->name)))),
+      TensorsOf(HeaderOf(storage.Contents(absl::StrCat(kFolder, file.name)))),
       ElementsAre(
           "chunk%2Evelocity[0:5] 5", "chunk%2Evelocity[0:5].first_moment 5",
           "chunk%2Evelocity[0:5].second_moment 5", "chunk%2Evelocity[6:7] 1",
@@ -131,10 +130,9 @@ TEST(ShardWriterTest, FileIsReadBackFromTheDisk) {
 TEST(ShardWriterTest, ShardMayHaveNoChunks) {
   SimulatedStorage storage(/*seed=*/0);
   const TestCheckpoint checkpoint = SomeCheckpoint();
-  const auto file = WriteShard(storage, {3, 4, 5}, checkpoint.layers,
-                               checkpoint.state_names(), {});
-  ASSERT_TRUE(file.ok()) << file.status();
-  EXPECT_TRUE(HeaderOf(storage.Contents(absl::StrCat(kFolder, file->name)))
+  const ManifestFile file = *WriteShard(storage, {3, 4, 5}, checkpoint.layers,
+                                        checkpoint.state_names(), {});
+  EXPECT_TRUE(HeaderOf(storage.Contents(absl::StrCat(kFolder, file.name)))
                   .tensors.empty());
 }
 
@@ -167,8 +165,7 @@ TEST(ShardWriterTest, WrongChunksAreRefusedAndNothingIsWritten) {
     c.change(chunks);
     const auto file = WriteShard(storage, {3, 0, 1}, checkpoint.layers,
                                  checkpoint.state_names(), chunks);
-    EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(file.status().message()), HasSubstr(c.message));
+    EXPECT_THAT(file.status(), IsInvalidArgument(c.message));
     EXPECT_TRUE(storage.List("")->empty());
   }
 }

@@ -385,15 +385,6 @@ const double kFrameSeconds =
     static_cast<double>(kFramePayloadBytesMax + kFrameHeaderBytes) / kRate;
 const double kLatencySeconds = absl::ToDoubleSeconds(kLatency);
 
-TEST(NetworkRatesTest, FlowTakesItsBytesAtTheRatePlusTheLatency) {
-  for (const int64_t count : {1, 2, 100}) {
-    RatedNetwork net;
-    const double bytes = net.Send(0, 1, count);
-    net.RunAll();
-    EXPECT_NEAR(net.Now(), bytes / kRate + kLatencySeconds, kRounding) << count;
-  }
-}
-
 // Two frames of lower priority values overtake all frames but the frame that is
 // leaving, whenever they are sent.
 TEST(NetworkRatesTest, LowerPriorityValuesOvertakeWaitingFrames) {
@@ -559,17 +550,6 @@ TEST(NetworkRatesTest, UnacceptedFramesFillTheWindow) {
     EXPECT_EQ((net.order_[{0, to}]),
               (std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
   }
-}
-
-TEST(NetworkRatesTest, WithinANodeFramesAreFree) {
-  RatedNetwork net;
-  net.network_.Place(40, 0);
-  net.network_.Place(41, 0);
-  net.Send(40, 41, 100);
-  net.Send(40, 0, 100);
-  net.RunAll();
-  EXPECT_EQ(net.Now(), 0.0);
-  EXPECT_EQ((net.order_[{40, 41}].size()), 100u);
 }
 
 TEST(NetworkRatesTest, FramesWithinANodeShareItsMemory) {

@@ -24,12 +24,18 @@
 #include "common/base/status.h"
 #include "common/checkpoint/file_storage.h"
 #include "tests/simulation/simulated_storage.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/test_seed.h"
 
 namespace nereus {
 namespace {
 
 using testing::HasSubstr;
+
+absl::Status Write(Storage& storage, const std::string& name,
+                   std::string text) {
+  return storage.WriteFile(name, {Buffer::View(text.data(), std::ssize(text))});
+}
 
 std::unique_ptr<Storage> MakeFileStorage() {
   const std::string root = absl::StrCat(
@@ -54,9 +60,8 @@ class StorageTest : public testing::TestWithParam<StorageKind> {
  protected:
   StorageTest() : storage_(GetParam().make()) {}
 
-  absl::Status Write(const std::string& name, std::string text) {
-    return storage_->WriteFile(name,
-                               {Buffer::View(text.data(), std::ssize(text))});
+  absl::Status Write(const std::string& name, const std::string& text) {
+    return nereus::Write(*storage_, name, text);
   }
 
   absl::StatusOr<std::string> Read(const std::string& name, int64_t offset,
@@ -118,9 +123,7 @@ TEST_P(StorageTest, NewFileReplacesNone) {
   };
   EXPECT_EQ(write(), absl::OkStatus());
   text = "other";
-  const absl::Status refused = write();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("a/file exists"));
+  EXPECT_THAT(write(), IsAlreadyExists("a/file exists"));
   EXPECT_EQ(*Read("a/file", 0, 5), "first");
   EXPECT_EQ(List("a"), (std::vector<StorageEntry>{{"file", false, 5}}));
 }
@@ -238,11 +241,6 @@ std::unique_ptr<FileStorage> OpenStorage(const std::string& root) {
   return *std::move(storage);
 }
 
-absl::Status Write(FileStorage& storage, const std::string& name,
-                   std::string text) {
-  return storage.WriteFile(name, {Buffer::View(text.data(), std::ssize(text))});
-}
-
 int FilesIn(const std::string& folder) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -313,8 +311,8 @@ TEST(FileStorageTest, FailedWriteLeavesTheOldFile) {
   const absl::Status status = Write(*storage, "file", std::string(200000, 'n'));
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   signal(SIGXFSZ, handler);
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("File too large"));
+  EXPECT_THAT(status,
+              IsError(absl::StatusCode::kResourceExhausted, "File too large"));
   EXPECT_EQ(*storage->FileBytes("file"), 3);
   EXPECT_EQ(FilesIn(root), 1) << "a temporary file was left";
 }
@@ -375,9 +373,7 @@ TEST(FileStorageTest, FileThatCannotBeLookedAtIsAnError) {
   std::filesystem::create_symlink("gone", root + "/dangling");
   EXPECT_EQ(storage->List("")->size(), 1u);
   std::filesystem::create_symlink("loop", root + "/loop");
-  const absl::Status status = storage->List("").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(root + "/loop: "));
+  EXPECT_THAT(storage->List("").status(), IsUnavailable(root + "/loop: "));
 }
 
 // Servers of other users may have to read the files, and must not where the
@@ -470,9 +466,7 @@ TEST(FolderLockTest, LockRefusesASecondHolderUntilItsEnd) {
     const auto first = FolderLock::Take(folder);
     ASSERT_TRUE(first.ok()) << first.status();
     const auto second = FolderLock::Take(folder);
-    EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(second.status().message()),
-                testing::HasSubstr(folder));
+    EXPECT_THAT(second.status(), IsFailedPrecondition(folder));
   }
   EXPECT_TRUE(FolderLock::Take(folder).ok());
 }
@@ -487,19 +481,11 @@ TEST(FolderIdTest, ForeignIdFileIsRefused) {
 TEST(FolderIdTest, UnreadableIdFileIsRefusedWithTheSystemsReason) {
   const std::string folder = NewFolder("unreadable");
   std::filesystem::create_directory(folder + "/nereus-folder-id");
-  const absl::Status status = FolderId(folder).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()),
-              testing::HasSubstr("Is a directory"));
+  EXPECT_THAT(FolderId(folder).status(), IsUnavailable("Is a directory"));
 }
 
 TEST(FolderIdTest, MissingFolderIsAnError) {
   EXPECT_FALSE(FolderId(NewFolder("x") + "/missing").ok());
-}
-
-absl::Status Write(SimulatedStorage& storage, const std::string& name,
-                   std::string text) {
-  return storage.WriteFile(name, {Buffer::View(text.data(), std::ssize(text))});
 }
 
 TEST(SimulatedStorageTest, CrashLeavesTheOldOrTheNewFile) {

@@ -23,6 +23,7 @@
 #include "common/plan/model_table.h"
 #include "common/plan/time_cost.h"
 #include "tests/testing/machine_harness.h"
+#include "tests/testing/status_matchers.h"
 
 namespace nereus {
 namespace {
@@ -299,50 +300,6 @@ TEST(TimelineTest, WithoutOverlapNothingLeavesBeforeTheEndOfBackward) {
             2000 + 2 * 2 * (42 + kHeader));
 }
 
-// The figures of DeAR: forward 1, backward 2, all-reduce 4.
-TEST(TimelineTest, DecoupledRoundsAreGatheredDuringForward) {
-  std::vector<LayerSpec> layers;
-  std::vector<LayerTime> times;
-  for (int i = 0; i < 100; ++i) {
-    layers.push_back(VectorLayer("v" + std::to_string(i), 10000));
-    times.push_back(Seconds(100, 200));
-  }
-  TimeModel model = Model(times);
-  const double step = 100;
-  // Bytes of one layer, for two workers.
-  const double reduce = 10000 + 2 * kHeader;
-  model.link.rate = kRate * reduce / (4 * step / 2) / 2;
-  const double coupled = Play(layers, {2, 2}, model, Scheme::kRing);
-  model.decoupled = true;
-  const double decoupled = Play(layers, {2, 2}, model, Scheme::kRing);
-  EXPECT_NEAR(coupled / (100 * step), 5, 0.1);
-  EXPECT_NEAR(decoupled / (100 * step), 4, 0.1);
-}
-
-// A message takes 1000 s; a layer's values and header take 20 s.
-TEST(TimelineTest, FusedLayersShareMessages) {
-  const std::vector<LayerSpec> layers = Vectors(10, 4);
-  TimeModel model =
-      Model(std::vector<LayerTime>(layers.size(), Seconds(1, 10)));
-  model.link.message_time = absl::Seconds(1000);
-  constexpr double kComputed = 110;
-  const auto play = [&](Scheme scheme, int64_t fusion_bytes) {
-    return Play(layers, {2, 1}, model, scheme, WireType::kFloat32,
-                fusion_bytes);
-  };
-  // Only worker 1 pushes to shard 0 through the network. All messages follow
-  // the backward of the last layer, which ends at 10 + 10.
-  EXPECT_EQ(play(Scheme::kServer, kNoFusion), 20 + 11 * 1020);
-  // All layers are ready at once. The first leaves alone; the others find it
-  // under way, and leave together. Results do the same.
-  EXPECT_LE(play(Scheme::kServer, 1 << 20), kComputed + 2 * (10 * 20 + 2010));
-  EXPECT_GE(play(Scheme::kServer, 1 << 20), kComputed + 2 * (10 * 20 + 1000));
-  EXPECT_EQ(play(Scheme::kRing, kNoFusion), 20 + 10 * 2 * 1018);
-  // Each hop of the last layer adds a message.
-  EXPECT_LE(play(Scheme::kRing, 1 << 20), kComputed + 10 * 2 * 18 + 4 * 1010);
-  EXPECT_GE(play(Scheme::kRing, 1 << 20), kComputed + 10 * 2 * 18 + 2 * 1000);
-}
-
 TEST(TimelineTest, DeferredLayersLeaveAtTheThreshold) {
   const std::vector<LayerSpec> layers = {
       VectorLayer("a", 84), VectorLayer("b", 84), VectorLayer("c", 84)};
@@ -363,34 +320,6 @@ TEST(TimelineTest, DeferredLayersLeaveAtTheThreshold) {
   // Both wait for a, the last layer, and leave with it.
   EXPECT_THAT(played(84 * 4 * 100),
               ElementsAre(3 * sync, 1000 + 2 * sync, 2000 + sync));
-}
-
-TEST(TimeCostTest, BestFusionIsNoWorseThanOthers) {
-  const std::vector<LayerSpec> layers = Vectors(64, 1024);
-  const ClusterShape cluster = {4, 4};
-  const Placement placement = Place(layers, 4);
-  const std::vector<Route> routes(64, {Scheme::kRing, WireType::kFloat32});
-  const auto best = [&](TimeModel model) {
-    const Timeline timeline(layers, placement, cluster, model);
-    const int64_t bytes = BestFusion(timeline, routes);
-    for (int64_t other = FusionTuner::kBytesMin;
-         other <= FusionTuner::kBytesMax; other *= 2) {
-      EXPECT_LE(timeline.Play(routes, bytes),
-                timeline.Play(routes, other) * 1.002)
-          << bytes << ", " << other;
-    }
-    return bytes;
-  };
-  TimeModel model =
-      Model(std::vector<LayerTime>(64, Seconds(0.001, 0.01)), /*rate=*/1e6);
-  // Messages cost nothing, so the smallest threshold is best.
-  EXPECT_LE(best(model), 4096);
-  model.link.message_time = absl::Milliseconds(1);
-  EXPECT_GE(best(model), 4096);
-  // Nothing takes time, so each threshold is equally good.
-  model.link.message_time = absl::ZeroDuration();
-  model.link.rate = kInfinity;
-  EXPECT_EQ(best(model), FusionTuner::kBytesFirst);
 }
 
 // The search is short here: a hundred timelines at most.
@@ -617,9 +546,8 @@ struct BadTrace {
 class BadTraceTest : public testing::TestWithParam<BadTrace> {};
 
 TEST_P(BadTraceTest, BadTraceIsRefusedWithPlaceAndValue) {
-  const auto status = ParseComputeTrace(GetParam().text, Layers()).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+  EXPECT_THAT(ParseComputeTrace(GetParam().text, Layers()).status(),
+              IsInvalidArgument(GetParam().message));
 }
 
 INSTANTIATE_TEST_SUITE_P(

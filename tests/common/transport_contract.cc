@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "tests/testing/held_port.h"
+#include "tests/testing/status_matchers.h"
 
 namespace nereus {
 namespace {
@@ -220,9 +221,7 @@ TEST_P(TransportContractTest, AddressWithoutListenerIsGivenUpAtTheDeadline) {
       PollUntil({worker.get()}, [&] { return !worker->ended.empty(); }));
   EXPECT_GE(SteadyNow(), deadline);
   EXPECT_EQ(worker->ended[0].peer, kShard0);
-  EXPECT_EQ(worker->ended[0].reason.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(worker->ended[0].reason.message()),
-              HasSubstr(nowhere.address()));
+  EXPECT_THAT(worker->ended[0].reason, IsUnavailable(nowhere.address()));
   EXPECT_TRUE(PollUntil({worker.get()}, [&] { return released.load(); }))
       << "frames for a peer that was given up are dropped";
 }
@@ -244,9 +243,7 @@ TEST_P(TransportContractTest, PeerThatStartsLateIsReached) {
 TEST_P(TransportContractTest, PortInUseIsAnErrorWithThePort) {
   auto first = TestNode::Start(GetParam(), kWorker0);
   const auto second = GetParam().start(first->transport().port());
-  ASSERT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(second.status().message()),
-              HasSubstr(first->address()));
+  EXPECT_THAT(second.status(), IsUnavailable(first->address()));
 }
 
 TEST_P(TransportContractTest, EachSideMayShutDownAndThePeerLearnsIt) {
@@ -271,12 +268,8 @@ TEST_P(TransportContractTest, EachSideMayShutDownAndThePeerLearnsIt) {
 
 TEST_P(TransportContractTest, ReceiverThatDoesNotPollHoldsTheSenderBack) {
   ASSERT_TRUE(Join());
-  // 128 MiB in all. All frames share one payload of 256 KiB.
-  constexpr uint32_t kFrames = 512;
-  const Buffer payload = TestPayload(7, kFrameElementsMax);
-  for (uint32_t i = 0; i < kFrames; ++i) {
-    worker->transport().Send(kShard0, TestFrame(kWorker0, 7, payload));
-  }
+  constexpr uint32_t kFrames = 512;  // 128 MiB.
+  Flood(*worker, kShard0, kFrames);
   const auto sent = [&] { return worker->transport().traffic()[0].bytes_sent; };
   ASSERT_TRUE(PollUntilStill({worker.get()}, *worker));
   // No more bytes have left than the TCP buffers of both sides, or the shared
@@ -290,10 +283,7 @@ TEST_P(TransportContractTest, ReceiverThatDoesNotPollHoldsTheSenderBack) {
 TEST_P(TransportContractTest, UrgentLayersOvertakeFramesThatWait) {
   ASSERT_TRUE(Join());
   constexpr uint32_t kFrames = 512;
-  const Buffer payload = TestPayload(7, kFrameElementsMax);
-  for (uint32_t i = 0; i < kFrames; ++i) {
-    worker->transport().Send(kShard0, TestFrame(kWorker0, 7, payload));
-  }
+  Flood(*worker, kShard0, kFrames);
   for (const uint32_t layer : {9, 3, 0, 3}) worker->SendTo(kShard0, layer, 10);
   ASSERT_TRUE(Await([&] { return shard->heard.size() == kFrames + 4; }));
   std::vector<uint32_t> order;

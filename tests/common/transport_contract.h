@@ -165,6 +165,16 @@ class TestNode : public FrameHandler {
   const PeerId self_;
 };
 
+// Sends `frames` frames of layer 7, of 256 KiB each, which share their payload.
+// Their chunks count from 0.
+inline void Flood(TestNode& from, PeerId to, uint32_t frames) {
+  Frame frame = TestFrame(from.self(), 7, TestPayload(7, kFrameElementsMax));
+  for (frame.header.chunk = 0; frame.header.chunk < frames;
+       ++frame.header.chunk) {
+    from.transport().Send(to, frame);
+  }
+}
+
 // Polls `nodes` in turn until `done` returns true; false if this takes longer
 // than the upper bound.
 inline bool PollUntil(std::initializer_list<TestNode*> nodes,

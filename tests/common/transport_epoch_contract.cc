@@ -287,14 +287,8 @@ TEST_P(TransportContractTest, PollDeliversFramesThatWaitedWithoutSleeping) {
 TEST_P(TransportContractTest, WaitingFramesHoldTheSenderBack) {
   ASSERT_TRUE(Join());
   Gate gate(*shard, 0);
-  // 128 MiB, all of the same 256 KiB.
-  constexpr uint32_t kFrames = 512;
-  const Buffer payload = TestPayload(7, kFrameElementsMax);
-  for (uint32_t i = 0; i < kFrames; ++i) {
-    Frame frame = TestFrame(kWorker0, 7, payload);
-    frame.header.chunk = i;
-    worker->transport().Send(kShard0, frame);
-  }
+  constexpr uint32_t kFrames = 512;  // 128 MiB.
+  Flood(*worker, kShard0, kFrames);
   ASSERT_TRUE(PollUntilStill({worker.get(), shard.get()}, *worker));
   // No more bytes than the sockets and windows of both sides hold.
   EXPECT_LT(worker->transport().traffic()[0].bytes_sent, int64_t{32} << 20);
