@@ -101,24 +101,6 @@ TEST(HandshakeTest, FieldsThatNoSenderWritesAreRefused) {
   }
 }
 
-TEST(HandshakeTest, EachPrefixOfAHelloIsReadWithoutHarm) {
-  const Frame whole = HelloFrame(SomeHello());
-  // A hello that ends within a field is refused, as is a hello without a
-  // required field. The incarnation is the last field: without it the hello has
-  // the incarnation 0, which no process has.
-  constexpr int64_t kIncarnationBytes = 1 + 6;
-  for (int64_t bytes = 0; bytes < whole.payload.bytes(); ++bytes) {
-    Frame cut = whole;
-    cut.payload = whole.payload.Slice(0, bytes);
-    const auto hello = ReadHello(cut);
-    EXPECT_EQ(hello.ok(), bytes == whole.payload.bytes() - kIncarnationBytes)
-        << bytes;
-    if (hello.ok()) {
-      EXPECT_EQ(hello->incarnation, 0u);
-    }
-  }
-}
-
 TEST(HandshakeTest, RefusalReasonTellsItsKind) {
   const struct {
     std::string reason;

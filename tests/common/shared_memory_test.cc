@@ -148,13 +148,9 @@ TEST_F(MemoryChannelTest, ChecksumThatWasNotComparedIsNotPassedOn) {
 
 TEST_F(MemoryChannelTest, ShutdownDoesNotWaitForAPeerThatHasGone) {
   ASSERT_TRUE(Join());
-  bool announced = false;
-  shard->landing = [&](PeerId, const FrameHeader&) {
-    announced = true;
-    return Landing::Wait();
-  };
+  Gate gate(*shard, 0);
   worker->SendTo(kShard0, 1, 1000);
-  ASSERT_TRUE(Await([&] { return announced; }));
+  ASSERT_TRUE(Await([&] { return !gate.announced.empty(); }));
   worker->transport().Shutdown(absl::ZeroDuration());
   worker->Stop();
   for (int i = 0; i < 20; ++i) {

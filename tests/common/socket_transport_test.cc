@@ -213,17 +213,6 @@ class SocketPeerTest : public testing::Test {
   RawSocket peer_;
 };
 
-TEST_F(SocketPeerTest, FramesMayComeByteByByte) {
-  std::string bytes = Bytes(1, 3) + Bytes(2, 0) + Bytes(3, 200);
-  for (const char byte : bytes) {
-    peer_.Write(std::string(1, byte));
-    shard_->transport().Poll(absl::ZeroDuration(), *shard_);
-  }
-  ASSERT_TRUE(
-      PollUntil({shard_.get()}, [&] { return shard_->heard.size() == 3; }));
-  for (const auto& heard : shard_->heard) EXPECT_TRUE(heard.intact);
-}
-
 TEST_F(SocketPeerTest, EndWithinAFrameIsReported) {
   peer_.Write(Bytes(1, 1000).substr(0, 2000));
   Turn();
@@ -306,21 +295,17 @@ TEST_F(SocketPeerTest, CompleteFrameIsAnnouncedAgainIfTheHandlerHasChanged) {
 
 // A side that can send no more still delivers all frames that it has received.
 TEST_F(SocketPeerTest, FailureToSendLosesNoFrameThatHasCome) {
-  bool open = false;
-  bool announced = false;
-  shard_->landing = [&](PeerId, const FrameHeader&) {
-    announced = true;
-    return open ? Landing::Scratch() : Landing::Wait();
-  };
+  Gate gate(*shard_, 0);
   peer_.Write(Bytes(1, 10) + FrameBytes(GoodbyeFrame(kWorker0)));
-  ASSERT_TRUE(PollUntil({shard_.get()}, [&] { return announced; }));
+  ASSERT_TRUE(
+      PollUntil({shard_.get()}, [&] { return !gate.announced.empty(); }));
   peer_.HangUp();
   for (uint32_t layer = 0; layer < 3; ++layer) {
     shard_->SendTo(kWorker0, layer, 1000);
     Turn();
   }
   EXPECT_THAT(shard_->ended, IsEmpty());
-  open = true;
+  gate.open = true;
   ASSERT_TRUE(
       PollUntil({shard_.get()}, [&] { return !shard_->ended.empty(); }));
   ASSERT_THAT(shard_->heard, SizeIs(1));
@@ -329,13 +314,10 @@ TEST_F(SocketPeerTest, FailureToSendLosesNoFrameThatHasCome) {
 }
 
 TEST_F(SocketPeerTest, ShutdownDoesNotWaitForAFrameThatWaits) {
-  bool announced = false;
-  shard_->landing = [&](PeerId, const FrameHeader&) {
-    announced = true;
-    return Landing::Wait();
-  };
+  Gate gate(*shard_, 0);
   peer_.Write(Bytes(1, 10));
-  ASSERT_TRUE(PollUntil({shard_.get()}, [&] { return announced; }));
+  ASSERT_TRUE(
+      PollUntil({shard_.get()}, [&] { return !gate.announced.empty(); }));
   peer_.HangUpWriting();
   const absl::Time before = SteadyNow();
   shard_->transport().Shutdown(kPatience);

@@ -428,14 +428,11 @@ TEST_P(TransportContractTest, PeerThatOnlyShowsThatItLivesIsNotSilent) {
 
 TEST_P(TransportContractTest, FrameThatMustWaitIsNotSilence) {
   WatchedPair pair(GetParam());
-  bool may_land = false;
-  pair.shard->landing = [&](PeerId, const FrameHeader&) {
-    return may_land ? Landing::Scratch() : Landing::Wait();
-  };
+  Gate gate(*pair.shard, 0);
   pair.worker->SendTo(kShard0, /*layer=*/1, /*count=*/100);
   pair.PollFor(3 * pair.kSilence);
   EXPECT_TRUE(pair.is_whole());
-  may_land = true;
+  gate.open = true;
   ASSERT_TRUE(pair.Await([&] { return pair.shard->heard.size() == 1; }));
   EXPECT_TRUE(pair.shard->heard[0].intact);
 }

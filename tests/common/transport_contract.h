@@ -165,6 +165,21 @@ class TestNode : public FrameHandler {
   const PeerId self_;
 };
 
+// Makes the frames of `layer` and of later layers wait until the gate opens.
+class Gate {
+ public:
+  // Frames to `node` pass when the gate is open.
+  Gate(TestNode& node, uint32_t layer) {
+    node.landing = [this, layer](PeerId, const FrameHeader& header) {
+      announced.push_back(header.layer);
+      if (header.layer >= layer && !open) return Landing::Wait();
+      return Landing::Scratch();
+    };
+  }
+  std::vector<uint32_t> announced;
+  bool open = false;
+};
+
 // Sends `frames` frames of layer 7, of 256 KiB each, which share their payload.
 // Their chunks count from 0.
 inline void Flood(TestNode& from, PeerId to, uint32_t frames) {

@@ -43,21 +43,6 @@ void PollForAWhile(std::initializer_list<TestNode*> nodes) {
       nodes, [&] { return ++turns > kTurnsMin && SteadyNow() > until; }));
 }
 
-// Makes the frames of `layer` and of later layers wait until the gate opens.
-class Gate {
- public:
-  // Frames to `node` pass when the gate is open.
-  Gate(TestNode& node, uint32_t layer) {
-    node.landing = [this, layer](PeerId, const FrameHeader& header) {
-      announced.push_back(header.layer);
-      if (header.layer >= layer && !open) return Landing::Wait();
-      return Landing::Scratch();
-    };
-  }
-  std::vector<uint32_t> announced;
-  bool open = false;
-};
-
 TEST_P(TransportContractTest, PeerInOtherEpochIsDialledAgain) {
   for (const uint64_t worker_epoch : {4, 6}) {
     NodePair pair(GetParam());
