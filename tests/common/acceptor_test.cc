@@ -28,6 +28,7 @@
 #include "common/base/mutex.h"
 #include "common/base/socket.h"
 #include "common/base/status.h"
+#include "tests/testing/redirected_log.h"
 
 namespace nereus {
 namespace {
@@ -155,48 +156,6 @@ TEST(AcceptorTest, ConnectionsOutliveTheAcceptor) {
   ExpectConnected(client, accepted);
 }
 
-// Redirects standard error into a pipe during its lifetime.
-class LogReader {
- public:
-  LogReader() : error_(dup(STDERR_FILENO)) {
-    std::array<int, 2> ends = {-1, -1};
-    EXPECT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
-    read_ = Descriptor(ends[0]);
-    write_ = Descriptor(ends[1]);
-    dup2(write_.get(), STDERR_FILENO);
-  }
-  ~LogReader() { dup2(error_.get(), STDERR_FILENO); }
-
-  // Waits until `text` has been written; false if it is not written in time.
-  bool Await(const std::string& text, int wait_ms = kLongMs) {
-    while (!absl::StrContains(seen_, text)) {
-      pollfd watched = {read_.get(), POLLIN, 0};
-      if (poll(&watched, 1, wait_ms) != 1) return false;
-      std::array<char, 512> bytes = {};
-      const ssize_t count = read(read_.get(), bytes.data(), bytes.size());
-      if (count <= 0) return false;
-      seen_.append(bytes.data(), static_cast<size_t>(count));
-    }
-    return true;
-  }
-  // Returns how many times `text` was written.
-  int Count(const std::string& text) {
-    Await("what no line has", /*wait_ms=*/0);
-    int count = 0;
-    for (size_t at = seen_.find(text); at != std::string::npos;
-         at = seen_.find(text, at + 1)) {
-      ++count;
-    }
-    return count;
-  }
-
- private:
-  const Descriptor error_;
-  Descriptor read_;
-  Descriptor write_;
-  std::string seen_;
-};
-
 // A process with a low descriptor limit. Tests take descriptors to create a
 // shortage.
 class AcceptorShortageTest : public testing::Test {
@@ -233,7 +192,7 @@ class AcceptorShortageTest : public testing::Test {
   rlimit before_ = {};
   std::vector<Descriptor> taken_;
   Arrivals arrivals_;
-  LogReader log_;
+  RedirectedLog log_{MakePipe()};
   std::unique_ptr<Acceptor> acceptor_;
 };
 

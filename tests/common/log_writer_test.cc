@@ -37,6 +37,7 @@
 #include "common/base/logging.h"
 #include "common/metrics/metric_list.h"
 #include "common/metrics/process_pages.h"
+#include "tests/testing/redirected_log.h"
 
 namespace nereus {
 namespace {
@@ -47,18 +48,6 @@ using testing::ExitedWithCode;
 using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
-
-// Upper bound of each wait. Only a log that waits makes a test wait so long.
-constexpr absl::Duration kLong = absl::Seconds(30);
-
-// Two connected descriptors: bytes written to the second arrive at the first.
-using Ends = std::array<Descriptor, 2>;
-
-Ends MakePipe() {
-  std::array<int, 2> ends = {-1, -1};
-  EXPECT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
-}
 
 Ends MakeSockets() {
   std::array<int, 2> ends = {-1, -1};
@@ -78,55 +67,6 @@ Ends MakeTerminal() {
   EXPECT_EQ(tcsetattr(terminal.get(), TCSANOW, &mode), 0);
   return {std::move(screen), std::move(terminal)};
 }
-
-// Standard error of this process, which the test reads when it wants to.
-class Log {
- public:
-  explicit Log(Ends ends)
-      : before_(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)),
-        ends_(std::move(ends)) {
-    dup2(ends_[1].get(), STDERR_FILENO);
-  }
-  ~Log() {
-    ReadAll();
-    dup2(before_.get(), STDERR_FILENO);
-  }
-  Log(const Log&) = delete;
-  Log& operator=(const Log&) = delete;
-
-  int flags() const { return fcntl(ends_[1].get(), F_GETFL); }
-
-  // Reads what has been written so far, and what waits.
-  const std::string& ReadAll() {
-    while (!FlushLog(absl::ZeroDuration()) || Read()) Read();
-    return text_;
-  }
-  // Reads some of what has been written. Waits for it for `wait_ms` at most.
-  // Returns false if there is nothing.
-  bool Read(int wait_ms = 0) {
-    pollfd watched = {ends_[0].get(), POLLIN, 0};
-    if (poll(&watched, 1, wait_ms) != 1) return false;
-    std::array<char, 4096> bytes = {};
-    const ssize_t count = read(ends_[0].get(), bytes.data(), bytes.size());
-    if (count > 0) text_.append(bytes.data(), static_cast<size_t>(count));
-    return count > 0;
-  }
-  // Waits until `text` has been written, for kLong at most.
-  bool Await(const std::string& text) {
-    while (!absl::StrContains(text_, text)) {
-      if (!Read(static_cast<int>(absl::ToInt64Milliseconds(kLong)))) {
-        return false;
-      }
-    }
-    return true;
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  const Descriptor before_;
-  const Ends ends_;
-  std::string text_;
-};
 
 // Returns the text of a line: "t0 n7 xxx", for the line 7 of thread 0. Some
 // lines of odd threads are longer than PIPE_BUF.
@@ -154,9 +94,9 @@ std::vector<std::string> TextsOf(const std::string& log) {
 }
 
 // Runs `body` on a thread. Expects that it ends although `log` is not read.
-void ExpectEnds(Log& log, const std::function<void()>& body) {
+void ExpectEnds(RedirectedLog& log, const std::function<void()>& body) {
   const std::future<void> end = std::async(std::launch::async, body);
-  EXPECT_EQ(end.wait_for(absl::ToChronoSeconds(kLong)),
+  EXPECT_EQ(end.wait_for(absl::ToChronoSeconds(kLogPatience)),
             std::future_status::ready);
   while (end.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
     log.Read();
@@ -234,7 +174,7 @@ TEST_P(LogWriterTest, ThreadsNeverWaitAndDroppedLinesAreTold) {
   constexpr int kThreads = 4;
   constexpr int kLines = 10'000;
   const int64_t before = DroppedLogLines();
-  Log log(GetParam().make());
+  RedirectedLog log(GetParam().make());
   ExpectEnds(log, [] {
     std::vector<std::thread> threads;
     for (int i = 0; i < kThreads; ++i) {
@@ -260,7 +200,7 @@ TEST_P(LogWriterTest, ThreadsNeverWaitAndDroppedLinesAreTold) {
 
 TEST_P(LogWriterTest, LinesThatWaitKeepTheirOrder) {
   const int64_t before = DroppedLogLines();
-  Log log(GetParam().make());
+  RedirectedLog log(GetParam().make());
   int count = 0;
   ExpectEnds(log, [&] {
     count = LogUntilLinesWait();
@@ -276,7 +216,7 @@ TEST_P(LogWriterTest, LinesThatWaitKeepTheirOrder) {
 
 // Other processes share the flags of standard error.
 TEST_P(LogWriterTest, FlagsOfStandardErrorStay) {
-  Log log(GetParam().make());
+  RedirectedLog log(GetParam().make());
   const int flags = log.flags();
   NEREUS_LOG(Info) << "a line";
   EXPECT_EQ(log.flags(), flags);
@@ -285,7 +225,7 @@ TEST_P(LogWriterTest, FlagsOfStandardErrorStay) {
 }
 
 TEST_P(LogWriterTest, NoThreadExistsWhileTheReaderReads) {
-  Log log(GetParam().make());
+  RedirectedLog log(GetParam().make());
   const size_t before = ThreadCount();
   for (int i = 0; i < 100; ++i) {
     NEREUS_LOG(Info) << "a line";
@@ -296,7 +236,7 @@ TEST_P(LogWriterTest, NoThreadExistsWhileTheReaderReads) {
 
 // The reason why a process ends is worth more than other lines.
 TEST_P(LogWriterTest, ErrorsHaveRoomInAFullQueue) {
-  Log log(GetParam().make());
+  RedirectedLog log(GetParam().make());
   ExpectEnds(log, [] {
     LogUntilLinesAreDropped();
     NEREUS_LOG(Warning) << "too late";
@@ -309,7 +249,7 @@ TEST_P(LogWriterTest, ErrorsHaveRoomInAFullQueue) {
 
 TEST_P(LogWriterTest, ErrorsDoNotFillTheMemory) {
   const int64_t before = DroppedLogLines();
-  Log log(GetParam().make());
+  RedirectedLog log(GetParam().make());
   ExpectEnds(log, [] {
     for (int i = 0; i < 3000; ++i) {
       NEREUS_LOG(Error) << std::string(1000, 'x');
@@ -329,9 +269,9 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ReplacedLogTest,
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(ReplacedLogTest, NewStandardErrorGetsTheNextLines) {
-  Log old_log(GetParam().make());
+  RedirectedLog old_log(GetParam().make());
   ExpectEnds(old_log, [] { LogUntilLinesWait(); });
-  Log new_log(MakePipe());
+  RedirectedLog new_log(MakePipe());
   NEREUS_LOG(Info) << "for the new one";
   EXPECT_TRUE(new_log.Await("for the new one\n"));
   EXPECT_THAT(old_log.text(), Not(HasSubstr("for the new one")));
@@ -351,14 +291,14 @@ void ExpectChildEnds(const std::function<void()>& body) {
 
 // A child has neither the thread of its parent, nor its lines.
 TEST(LogWriterForkTest, ChildLogsWhileLinesOfItsParentWait) {
-  Log log(MakePipe());
+  RedirectedLog log(MakePipe());
   int count = 0;
   ExpectEnds(log, [&] { count = LogUntilLinesWait(); });
   const Ends ends = MakePipe();
   ExpectChildEnds([&] {
     dup2(ends[1].get(), STDERR_FILENO);
     NEREUS_LOG(Info) << "of the child";
-    FlushLog(kLong);
+    FlushLog(kLogPatience);
   });
   std::array<char, 4096> bytes = {};
   const ssize_t size = read(ends[0].get(), bytes.data(), bytes.size());
@@ -371,7 +311,7 @@ TEST(LogWriterForkTest, ChildLogsWhileLinesOfItsParentWait) {
 #ifndef __SANITIZE_THREAD__  // A child of fork() must not start threads there.
 
 TEST(LogWriterForkTest, ChildOfAProcessThatLogsHasAThreadOfItsOwn) {
-  Log log(MakePipe());
+  RedirectedLog log(MakePipe());
   int count = 0;
   ExpectEnds(log, [&] { count = LogUntilLinesWait(); });
   const std::string path = testing::TempDir() + "/child.log";
@@ -379,7 +319,7 @@ TEST(LogWriterForkTest, ChildOfAProcessThatLogsHasAThreadOfItsOwn) {
     const int file = creat(path.c_str(), 0600);
     dup2(file, STDERR_FILENO);
     NEREUS_LOG(Info) << "into a file";
-    if (!FlushLog(kLong)) _exit(1);
+    if (!FlushLog(kLogPatience)) _exit(1);
   });
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -389,7 +329,7 @@ TEST(LogWriterForkTest, ChildOfAProcessThatLogsHasAThreadOfItsOwn) {
 
 TEST(LogWriterForkTest, LinesThatWaitAreWrittenBeforeTheProcessEnds) {
   constexpr int kLines = 5000;  // More than a pipe takes.
-  Log log(MakePipe());
+  RedirectedLog log(MakePipe());
   const pid_t child = fork();
   if (child == 0) {
     for (int i = 0; i < kLines; ++i) NEREUS_LOG(Info) << TextOf(1, i);
@@ -406,8 +346,9 @@ TEST(LogWriterForkTest, LinesThatWaitAreWrittenBeforeTheProcessEnds) {
 // Threads log all the time: each of many forks finds other locks held.
 TEST(LogWriterForkTest, ChildLogsWhicheverThreadHeldALock) {
   const std::string path = testing::TempDir() + "/forks.log";
-  Log log({Descriptor(open("/dev/null", O_RDONLY)),
-           Descriptor(open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600))});
+  RedirectedLog log(
+      {Descriptor(open("/dev/null", O_RDONLY)),
+       Descriptor(open(path.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600))});
   std::atomic<bool> ends = false;
   std::thread other([&] {
     while (!ends) NEREUS_LOG(Info) << "of the parent";
@@ -415,7 +356,7 @@ TEST(LogWriterForkTest, ChildLogsWhicheverThreadHeldALock) {
   for (int i = 0; i < 100; ++i) {
     ExpectChildEnds([] {
       NEREUS_LOG(Info) << "of the child";
-      if (!FlushLog(kLong)) _exit(1);
+      if (!FlushLog(kLogPatience)) _exit(1);
     });
   }
   ends = true;
@@ -429,10 +370,10 @@ TEST(LogWriterForkTest, ChildLogsWhicheverThreadHeldALock) {
 TEST(LogWriterFileTest, FileHasAllLinesAfterAFlush) {
   const std::string path = testing::TempDir() + "/log_writer_test.log";
   {
-    Log log({Descriptor(open("/dev/null", O_RDONLY)),
-             Descriptor(creat(path.c_str(), 0600))});
+    RedirectedLog log({Descriptor(open("/dev/null", O_RDONLY)),
+                       Descriptor(creat(path.c_str(), 0600))});
     for (int i = 0; i < 1000; ++i) NEREUS_LOG(Info) << TextOf(0, i);
-    EXPECT_TRUE(FlushLog(kLong));
+    EXPECT_TRUE(FlushLog(kLogPatience));
   }
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
