@@ -267,9 +267,7 @@ TEST(SchemeTest, LayerBeyondAFramesOffsetGoesByTheServersOnly) {
 
 TEST(WireTypeTest, NamesAreParsedBack) {
   for (const WireType wire : kWireTypes) {
-    const auto parsed = ParseWireType(WireTypeName(wire));
-    ASSERT_TRUE(parsed.ok()) << parsed.status();
-    EXPECT_EQ(*parsed, wire);
+    EXPECT_EQ(*ParseWireType(WireTypeName(wire)), wire);
   }
 }
 

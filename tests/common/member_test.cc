@@ -377,6 +377,19 @@ TEST_F(MemberTest, LostPeerSaysWhetherItWasEverReached) {
   EXPECT_FALSE(Only<LostPeer>(Lose(shard)).reached);
 }
 
+// The last messages of a session may be lost with it.
+TEST_F(MemberTest, LostPeersAreRepeatedInANewSession) {
+  Enter(3);
+  Lose(PeerId::Shard(0));
+  Lose(PeerId::Worker(0));
+  const Effects resumed = Session();
+  ASSERT_THAT(resumed.messages, SizeIs(3));
+  EXPECT_EQ(std::get<LostPeer>(resumed.messages[1]).peer, PeerId::Shard(0));
+  EXPECT_EQ(std::get<LostPeer>(resumed.messages[2]).peer, PeerId::Worker(0));
+  Enter(4);
+  EXPECT_THAT(Session().messages, SizeIs(1));
+}
+
 TEST_F(MemberTest, CheckpointPartIsRepeatedUntilAFreshStart) {
   Enter(1);
   CheckpointPart part;

@@ -513,7 +513,9 @@ class RandomLinks {
       case 1:
         links_.Disconnect(id);
         for (FakeConnection* each : {peer.attempt, peer.open}) {
-          EXPECT_TRUE(each == nullptr || each->aborted);
+          if (each == nullptr) continue;
+          EXPECT_TRUE(each->aborted);
+          EXPECT_FALSE(links_.OnLost(id, each)) << "the owner knows";
         }
         Lost(id);
         break;
