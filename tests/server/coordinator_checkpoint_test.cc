@@ -138,6 +138,29 @@ TEST(CoordinatorRequestTest, FailureOfAnEarlierRoundDoesNotEndTheRequest) {
   EXPECT_FALSE(driver.Status().checkpoint.wanted);
 }
 
+// The dead worker may not have sent its layers to the shards.
+TEST(CoordinatorRequestTest,
+     RequestIsRepeatedInEachEpochUntilTheCheckpointIsMade) {
+  RunningDriver driver(DurableOptions(2, 1));
+  driver.RequestCheckpoint();
+  driver.ReportRest(6);
+  driver.Lose(kWorker0);
+  driver.ReportRest(9);
+  EXPECT_EQ(driver.job().epoch, 3u);
+  EXPECT_EQ(driver.job().checkpoint_round, 10);
+  driver.MakeCheckpoint(10);
+  EXPECT_FALSE(driver.Status().checkpoint.wanted);
+  // The next epoch plans no other checkpoint.
+  driver.Say(kNew, WorkerRequest("new"));
+  driver.ReportRest(12);
+  EXPECT_EQ(driver.job().epoch, 4u);
+  EXPECT_EQ(driver.job().checkpoint_round, 10);
+  // After another request the next epoch does.
+  driver.RequestCheckpoint();
+  driver.ReportRest(13);
+  EXPECT_EQ(driver.job().checkpoint_round, 14);
+}
+
 TEST(CoordinatorRequestTest, RequestNeedsARunningJobWithAFolder) {
   const auto request = [](CoordinatorDriver& driver) {
     const absl::Status status = driver.TryRequestCheckpoint();
@@ -307,6 +330,18 @@ TEST_F(LostShardWithoutCheckpointTest, OnlyManifestIsAwaitedForEver) {
   EXPECT_EQ(driver_.state(), JobState::kRunning);
   ExpectRestarted(driver_.Checkpoint(3, absl::OkStatus()),
                   {kShard0, kWorker0, kWorker1, kNewShard});
+}
+
+// The new epoch plans the requested checkpoint again.
+TEST_F(LostShardTest, RequestIsKeptWhenTheJobGoesBack) {
+  driver_.RequestCheckpoint();
+  driver_.ReportRest(6);
+  driver_.Lose(kShard1);
+  driver_.Replace(kNewShard, 1);
+  driver_.ReportRest(8);
+  EXPECT_EQ(driver_.job().history.base_round, 3);
+  EXPECT_EQ(driver_.job().checkpoint_round, 4);
+  EXPECT_TRUE(driver_.Status().checkpoint.wanted);
 }
 
 // All workers die, and with them the only values of layer fc.

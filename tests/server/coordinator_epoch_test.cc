@@ -112,6 +112,17 @@ TEST(CoordinatorEpochTest,
   EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
 }
 
+TEST(CoordinatorEpochTest, MemberThatReportsAndThenDiesIsNotInTheNextEpoch) {
+  RunningDriver driver(OptionsOf(3, 1));
+  driver.Lose(kWorker1);
+  driver.Report(kWorker2, 9);
+  driver.Report(kWorker0, 4);
+  driver.Lose(kWorker2);
+  driver.Report(kShard0, 4);
+  EXPECT_THAT(driver.job().workers, ElementsAre(EpochWorker{0, 0}));
+  EXPECT_EQ(driver.job().history.first_step, 5);
+}
+
 TEST(CoordinatorEpochTest, WorkerThatHasLeftDoesNotCountForAWaitingJob) {
   CoordinatorOptions options = OptionsOf(4, 1);
   options.spec.min_workers = 3;

@@ -6,8 +6,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "common/base/version.h"
 #include "server/coordinator/gatherings.h"
@@ -171,6 +174,75 @@ TEST_F(GatheringTest, HeartbeatFromAnEarlierLifeDoesNotCount) {
   gatherings.Complete(job, roster);
   gatherings.Send(roster, out);
   EXPECT_EQ(out.size(), 1u);
+}
+
+// Worker w0 has gone back to a checkpoint in the job's epoch, and w2 has joined
+// in it. Worker w1 is not in this epoch yet.
+class WentBackGatheringTest : public GatheringTest {
+ protected:
+  using Values = std::vector<std::string>;
+
+  WentBackGatheringTest() {
+    for (const char* const name : {"w0", "w1", "w2"}) {
+      roster_.Add(WorkerRequest(name), kWorker0, /*running=*/false,
+                  absl::Now());
+    }
+    Enter(0, job_.epoch);
+    Enter(2, 0);
+  }
+
+  // The worker is in the job's epoch. `went_back_in`: 0 if it has joined.
+  void Enter(int rank, uint64_t went_back_in) {
+    Worker(rank).heartbeat.epoch = job_.epoch;
+    Worker(rank).heartbeat.went_back_in = went_back_in;
+  }
+  // Takes a value of the worker before its first step. Returns the answers.
+  std::vector<Values> Say(int rank, std::string value) {
+    CoordinatorOutbox out;
+    const uint64_t went_back_in = Worker(rank).heartbeat.went_back_in;
+    gatherings_.OnGather(Worker(rank),
+                         {{kInitialRound, 0, went_back_in}, std::move(value)},
+                         absl::Now(), out);
+    return Answers(out);
+  }
+  // Returns the values of each answer that is sent now.
+  std::vector<Values> Answers(CoordinatorOutbox out = {}) {
+    gatherings_.Complete(job_, roster_);
+    gatherings_.Send(roster_, out);
+    std::vector<Values> answers;
+    for (const CoordinatorAction& action : out) {
+      const auto* send = std::get_if<SendToMember>(&action);
+      if (send == nullptr) continue;
+      answers.push_back(std::get<Gathered>(send->message).values);
+    }
+    return answers;
+  }
+
+  const Job& job_ = driver_.job();
+
+ private:
+  MemberRecord& Worker(int rank) { return *roster_.Find(PeerId::Worker(rank)); }
+
+  MemberList roster_;
+  Gatherings gatherings_{GatheringAnswers{
+      {{{kInitialRound, 0}, {"first", "values"}, ""}}, std::nullopt}};
+};
+
+TEST_F(WentBackGatheringTest, WorkersGatherWithThoseThatWentBackWithThem) {
+  Enter(1, job_.epoch);
+  EXPECT_THAT(Say(0, "a"), IsEmpty());
+  EXPECT_THAT(Say(1, "b"), ElementsAre(Values{"a", "b"}, Values{"a", "b"}));
+}
+
+TEST_F(WentBackGatheringTest, WorkerThatJoinsGetsTheFirstValues) {
+  Enter(1, job_.epoch);
+  EXPECT_THAT(Say(2, "c"), ElementsAre(Values{"first", "values"}));
+}
+
+TEST_F(WentBackGatheringTest, HeartbeatSaysWhetherAWorkerWentBack) {
+  EXPECT_THAT(Say(0, "a"), IsEmpty());
+  Enter(1, 0);
+  EXPECT_THAT(Answers(), ElementsAre(Values{"a"}));
 }
 
 // Only 64 answers are kept for workers that join later.

@@ -1153,6 +1153,15 @@ TEST(CoordinatorReplicaTest, ReportThatDoesNotFitTheModelRemovesOnlyItsSender) {
   EXPECT_EQ(driver.job().worker_count(), 1);
 }
 
+TEST(CoordinatorReplicaTest, ReportsOfAnotherEpochAreNotCompared) {
+  RunningDriver driver(OptionsOf(2, 1));
+  Report(driver, kWorker0, 3, {1, 2});
+  for (const uint64_t epoch : {0, 2}) {
+    driver.Say(kWorker1, ReplicaChecksums{epoch, 3, {7, 8}});
+  }
+  EXPECT_EQ(driver.state(), JobState::kRunning);
+}
+
 // A shard has no replica. A process that is not admitted yet has no replica of
 // this job.
 TEST(CoordinatorReplicaTest, OnlyWorkersOfTheEpochHaveReplicas) {

@@ -108,6 +108,19 @@ TEST_F(CopyChecksumsTest, ChunksTakeTurnsBetweenCheckpoints) {
   EXPECT_THAT(compared, testing::IsSupersetOf({0, 1, 2}));
 }
 
+TEST_F(CopyChecksumsTest, ChunkMayBeARoundAhead) {
+  epoch_.job = EpochAfter(*epoch_.job,
+                          [](Job& job) { job.options.checkpoint_every = 1; });
+  const auto one = Reach(0, 20);
+  const auto ahead = Reach(0, 21);
+  EXPECT_EQ(Answer(0, one, 1), std::nullopt);
+  EXPECT_EQ(Answer(0, ahead, 3), std::nullopt);
+  EXPECT_THAT(Answer(1, Reach(1, 20), 5)->layers,
+              ElementsAre(1, 2, 5, 6, 0, 0));
+  EXPECT_THAT(Answer(1, Reach(1, 21), 7)->layers,
+              ElementsAre(3, 4, 7, 8, 0, 0));
+}
+
 TEST_F(CopyChecksumsTest, RoundsThatStayIncompleteAreForgotten) {
   epoch_.job = EpochAfter(*epoch_.job,
                           [](Job& job) { job.options.checkpoint_every = 1; });

@@ -3,14 +3,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/base/random.h"
+#include "server/coordinator/epoch_change.h"
 #include "tests/server/shard_driver.h"
 #include "tests/testing/machine_harness.h"
+#include "tests/testing/test_seed.h"
 
 namespace nereus {
 namespace {
@@ -276,6 +282,225 @@ TEST(ServerMachineTest, BackupThatTheCoordinatorKnowsIsNotReported) {
   EXPECT_THAT(
       HeartbeatsWith({{0, 1, true}, {1, 0, false}, {0, 1, true}, {1, 0, true}}),
       ElementsAre(0, 1));
+}
+
+// Servers that come and go, and two workers. Frames of a connection arrive in
+// order, those of several connections in any order, and an epoch loses what is
+// on its way. Every result must be that of an undisturbed job, bit for bit.
+class Turmoil {
+ public:
+  Turmoil(uint64_t seed, int servers, OptimizerPlace place)
+      : random_(seed),
+        job_(TestJob(/*workers=*/2, servers,
+                     {VectorLayer("a", 3), FactorLayer("fc", 2, 3, true, 4),
+                      VectorLayer("large", kFrameElementsMax + 1),
+                      VectorLayer("b", 5), VectorLayer("c", 1)},
+                     PlainSgdWithBackups(place), Scheme::kFactor)) {
+    for (int rank = 0; rank < servers; ++rank) Make(rank);
+    Ask();
+  }
+
+  // A frame arrives somewhere. Returns false if none is on its way.
+  bool Step() {
+    if (wire_.empty()) return false;
+    const auto link =
+        std::next(wire_.begin(), static_cast<int>(random_.Below(wire_.size())));
+    const auto [from, to] = link->first;
+    const Frame frame = link->second.front();
+    link->second.pop_front();
+    if (link->second.empty()) wire_.erase(link);
+    if (to.role == Role::kWorker) {
+      Receive(to.rank, frame);
+    } else {
+      Send(to, DeliverAll(servers_.at(to.rank), from, {frame}));
+    }
+    return true;
+  }
+
+  // Some servers die and others come, unless that costs the job. Returns true
+  // if a new epoch begins.
+  bool Change() {
+    EpochChange change;
+    for (int rank = 0; rank < job_->shards(); ++rank) {
+      const auto found = servers_.find(rank);
+      if (found != servers_.end()) {
+        for (const int32_t shard : found->second.current_backups()) {
+          change.current_backups.push_back(shard);
+        }
+      }
+      if (found != servers_.end() && random_.Chance(0.75)) {
+        change.servers.push_back({rank, false, found->second.Report()});
+      } else if (random_.Chance(0.6)) {
+        change.servers.push_back({rank, true, {}});
+      }
+    }
+    const auto holders = NextHolders(*job_, change);
+    if (!holders.ok()) return false;
+    wire_.clear();
+    job_ = EpochAfter(*job_, [&](Job& next) { next.shard_servers = *holders; });
+    std::map<int, ServerMachine> before;
+    before.swap(servers_);
+    for (const EpochChange::Server& server : change.servers) {
+      EXPECT_TRUE(job_->Holds(server.rank));
+      if (server.joins) {
+        Make(server.rank);
+        continue;
+      }
+      servers_.insert(before.extract(server.rank));
+      Outbox out;
+      servers_.at(server.rank).OnEpoch(job_, out);
+      Send(PeerId::Shard(server.rank), Carry(out));
+    }
+    Ask();
+    return true;
+  }
+
+  // Last round that both workers have done, in all layers. Both must have the
+  // initial values of the layer that they exchange without the servers.
+  int64_t done() const {
+    int64_t least = kStepMax;
+    for (const auto& [key, progress] : progress_) {
+      if (TakesRounds(key.second) || progress.done < kInitialRound) {
+        least = std::min(least, progress.done);
+      }
+    }
+    return least;
+  }
+
+ private:
+  // Results of a layer that a worker has.
+  struct Progress {
+    int64_t done = kInitialRound - 1;  // Round of the last one.
+    int64_t frames = 0;                // Frames that it has of the next one.
+  };
+
+  bool TakesRounds(int layer) const {
+    return job_->routes[layer].scheme != Scheme::kFactor;
+  }
+  std::vector<float> Gradient(int worker, int layer, int64_t round) const {
+    return IntegerValues(job_->layers[layer].parameters,
+                         worker * 100 + layer * 10 + round);
+  }
+  PeerId ServerOf(int layer) const {
+    return job_->ServerOf(job_->placement.layer_chunks(layer)[0]);
+  }
+  void Make(int rank) {
+    Outbox out;
+    servers_.try_emplace(rank, job_, rank).first->second.Start(out);
+    Send(PeerId::Shard(rank), Carry(out));
+  }
+  void Send(PeerId from, const Effects& effects) {
+    for (const Effects::Sent& sent : effects.sent) {
+      if (sent.to.has_value()) wire_[{from, *sent.to}].push_back(sent.frame);
+      for (const int32_t rank : sent.workers) {
+        wire_[{from, PeerId::Worker(rank)}].push_back(sent.frame);
+      }
+    }
+  }
+  // Both workers send what they send when an epoch begins.
+  void Ask() {
+    for (const int rank : {0, 1}) {
+      for (int layer = 0; layer < std::ssize(job_->layers); ++layer) {
+        Progress& progress = progress_[{rank, layer}];
+        progress.frames = 0;
+        const bool begins = progress.done < kInitialRound;
+        if (!begins && !TakesRounds(layer)) continue;
+        wire_[{PeerId::Worker(rank), ServerOf(layer)}].push_back(
+            PullFrame(*job_, PeerId::Worker(rank), FrameKind::kPull, layer, 0,
+                      progress.done + 1));
+        if (!begins || rank == 0) Contribute(rank, layer);
+      }
+    }
+  }
+  void Contribute(int rank, int layer) {
+    const int64_t round = progress_[{rank, layer}].done + 1;
+    for (const Frame& frame :
+         FramesOf(*job_, PeerId::Worker(rank), FrameKind::kContribution, layer,
+                  0, round, Gradient(rank, layer, round))) {
+      wire_[{PeerId::Worker(rank), ServerOf(layer)}].push_back(frame);
+    }
+  }
+  void Receive(int rank, const Frame& frame) {
+    const FrameHeader& header = frame.header;
+    const auto layer = static_cast<int>(header.layer);
+    Progress& progress = progress_[{rank, layer}];
+    ASSERT_EQ(header.epoch, job_->epoch);
+    ASSERT_EQ(header.kind, FrameKind::kResult);
+    ASSERT_EQ(header.sender, ServerOf(layer));
+    if (header.round <= progress.done) return;  // Sent to both workers.
+    ASSERT_EQ(header.round, progress.done + 1);
+    const std::vector<float>& all = Undisturbed(layer, header.round);
+    const std::vector<float> found = FloatsOf(frame.payload);
+    ASSERT_TRUE(
+        std::equal(found.begin(), found.end(), all.begin() + header.offset))
+        << DescribeFrame(header);
+    if (++progress.frames < FrameCount(std::ssize(all))) return;
+    progress = {header.round, 0};
+    if (TakesRounds(layer)) Contribute(rank, layer);
+  }
+  // Result in a job without changes.
+  const std::vector<float>& Undisturbed(int layer, int64_t round) {
+    std::vector<float>& result = results_[{layer, round}];
+    if (!result.empty()) return result;
+    result = Gradient(0, layer, round);
+    if (round == kInitialRound) return result;
+    const std::vector<float> second = Gradient(1, layer, round);
+    const std::vector<float>& before = Undisturbed(layer, round - 1);
+    for (size_t i = 0; i < result.size(); ++i) {
+      result[i] = 0.5f * (result[i] + second[i]);
+      if (job_->options.optimizer_place == OptimizerPlace::kServer) {
+        result[i] = before[i] - result[i];
+      }
+    }
+    return result;
+  }
+
+  Random random_;
+  JobPtr job_;
+  std::map<int, ServerMachine> servers_;
+  // Frames on their way, by sender and receiver.
+  std::map<std::pair<PeerId, PeerId>, std::deque<Frame>> wire_;
+  // Progress by worker and layer.
+  std::map<std::pair<int, int>, Progress> progress_;
+  // Results of Undisturbed, by layer and round.
+  std::map<std::pair<int, int64_t>, std::vector<float>> results_;
+};
+
+class TurmoilTest
+    : public testing::TestWithParam<std::pair<int, OptimizerPlace>> {};
+
+INSTANTIATE_TEST_SUITE_P(Table, TurmoilTest,
+                         testing::Values(std::pair(2, OptimizerPlace::kServer),
+                                         std::pair(2, OptimizerPlace::kWorker),
+                                         std::pair(3, OptimizerPlace::kServer),
+                                         std::pair(4,
+                                                   OptimizerPlace::kWorker)));
+
+TEST_P(TurmoilTest, CostsNoRoundAndChangesNoResult) {
+  int changes = 0;
+  for (const uint64_t seed : TestSeeds(12)) {
+    SCOPED_TRACE(ReplayHint(seed));
+    Random random(seed);
+    Turmoil turmoil(seed, GetParam().first, GetParam().second);
+    for (int epoch = 0; epoch < 25; ++epoch) {
+      const uint64_t most = random.Chance(0.5) ? 30 : 250;
+      for (uint64_t step = random.Below(most); step > 0; --step) {
+        turmoil.Step();
+        ASSERT_FALSE(HasFailure());
+      }
+      changes += turmoil.Change() ? 1 : 0;
+    }
+    // Without changes, the job goes on.
+    const int64_t last = turmoil.done() + 3;
+    for (int step = 0; turmoil.done() < last && step < 100000; ++step) {
+      ASSERT_TRUE(turmoil.Step()) << "done " << turmoil.done();
+      ASSERT_FALSE(HasFailure());
+    }
+    EXPECT_GE(turmoil.done(), last);
+  }
+  if (TriesAllSeeds()) {
+    EXPECT_GT(changes, 100);
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -362,6 +363,62 @@ TEST(ShardBackupTest, RoundThatWaitsForTheBackupSaysSo) {
   }
   EXPECT_THAT(pair.server().oldest_open_round()->missing_workers, IsEmpty());
   EXPECT_EQ(pair.server().oldest_open_round()->missing_backup, 1);
+}
+
+// Frames of simulations may have sizes and no values.
+TEST(ShardBackupTest, SizesAreCopiedWithoutValues) {
+  constexpr int64_t kElements = kFrameElementsMax + 1;
+  JobOptions options = PlainSgdWithBackups();
+  options.optimizer.rule = UpdateRule::kAdam;
+  JobPtr job = TestJob(1, 2, {VectorLayer("large", kElements)}, options);
+  std::deque<Shard> servers;
+  for (const int rank : {0, 1}) {
+    servers.emplace_back(job, 0, PeerId::Shard(rank));
+  }
+  Outbox out;
+  const auto carry = [&] {
+    std::deque<Effects::Sent> wire;
+    const auto send = [&] {
+      for (auto& sent : Carry(out).sent) wire.push_back(std::move(sent));
+    };
+    for (send(); !wire.empty(); send()) {
+      const Effects::Sent sent = wire.front();
+      wire.pop_front();
+      EXPECT_EQ(sent.frame.payload.data(), nullptr);
+      if (!sent.to.has_value() || sent.to->role == Role::kWorker) continue;
+      const FrameHeader& header = sent.frame.header;
+      Shard& to = servers[sent.to->rank];
+      ASSERT_TRUE(to.OnHeader(header.sender, header).ok());
+      to.OnFrame(header.sender, sent.frame, out);
+    }
+  };
+  const auto contribute = [&](int64_t round) {
+    CutIntoFrames(*job,
+                  MakeHeader(*job, PeerId::Worker(0), FrameKind::kContribution,
+                             0, 0, round),
+                  Buffer::SizeOnly(kElements * 4), [&](const Frame& frame) {
+                    servers[0].OnFrame(PeerId::Worker(0), frame, out);
+                    carry();
+                  });
+  };
+  for (Shard& server : servers) server.Start(out);
+  carry();
+  contribute(kInitialRound);
+  contribute(0);
+  EXPECT_EQ(servers[0].closed_round(), 0);
+  EXPECT_EQ(servers[1].stored_bytes(), 3 * kElements * 4);
+  // A new backup comes.
+  job = EpochAfter(*job, [](Job& next) {
+    next.shard_servers[0] = {0, 1, false};
+  });
+  servers.pop_back();
+  servers.emplace_back(job, 0, PeerId::Shard(1));
+  servers[0].OnEpoch(job, out);
+  servers[1].Start(out);
+  carry();
+  contribute(1);
+  EXPECT_EQ(servers[1].closed_round(), 1);
+  EXPECT_EQ(servers[1].stored_bytes(), 3 * kElements * 4);
 }
 
 // A primary that was about to skip a round becomes the backup. The round that
