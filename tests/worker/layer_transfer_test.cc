@@ -373,6 +373,18 @@ TEST_P(CallersOptimizerTest, EveryLayerIsSentWhenTheNextStepIsPushed) {
   ExpectSent(Owned(Push(2)), 1);
 }
 
+TEST_P(CallersOptimizerTest,
+       WorkerSendsTheLastRoundsCheckpointUnderTheNextPlan) {
+  Push(0);
+  worker_.ReceiveResults(0, Values(1));
+  Update(0);
+  worker_.Enter(EpochAfter(*worker_.job(), [](Job& next) {
+    next.routes[0].scheme = Scheme::kRing;
+    next.history.first_step = 1;
+  }));
+  ExpectSent(Owned(Push(1)), 0);
+}
+
 TEST_P(CallersOptimizerTest, FetchedValuesAreNotSent) {
   const JobPtr job = EpochAfter(*worker_.job(), [](Job& restored) {
     restored.workers = {{0, 5}};

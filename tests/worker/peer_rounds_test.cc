@@ -264,6 +264,20 @@ TEST_P(PeerEpochTest, OnlyFramesOfTheSourceCountForTheRound) {
               HasSubstr("this round comes whole from worker 0"));
 }
 
+TEST_P(PeerEpochTest, ASourceThatHasLeftServesToo) {
+  HalfFinished cluster(GetParam());
+  cluster.Enter([](Job& job) {
+    job.workers = {{1, 0}};
+    job.crew.left_workers = {0};
+    job.history.finished_rounds = {{0, 1, /*source=*/0, /*contributors=*/3}};
+  });
+  const std::vector<float> expected = cluster.Outcome(0);
+  cluster.Settle();
+  EXPECT_EQ(cluster.worker(1).syncer().done_round(), 1);
+  EXPECT_EQ(cluster.Outcome(1), expected);
+  cluster.Run({1}, 2);
+}
+
 TEST_P(PeerEpochTest, AWorkerThatHasLeftTakesNoFrames) {
   PeerCluster cluster(2, GetParam());
   cluster.PushRound(1, 0);

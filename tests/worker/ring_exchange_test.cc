@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "common/plan/ring_segments.h"
+#include "common/plan/traffic.h"
 #include "tests/testing/machine_harness.h"
 #include "tests/worker/worker_cluster.h"
 #include "worker/machine/ring_frames.h"
@@ -244,6 +245,34 @@ TEST(RingExchangeTest, AllWorkersComputeTheSameParameters) {
     EXPECT_EQ(FloatsOf(ring.worker(rank).parameters()), expected);
     // The caller's gradient is unchanged.
     EXPECT_THAT(FloatsOf(ring.gradient(rank)), Each(3.0f * (rank + 1)));
+  }
+}
+
+TEST(RingExchangeTest, EveryWorkerMovesThePredictedBytes) {
+  for (const int64_t elements : kSizes) {
+    for (int workers = 1; workers <= 6; ++workers) {
+      const WireType wire = kWireTypes[(elements + workers) % 3];
+      WorkerCluster ring(
+          RingJob(workers, elements, OptimizerPlace::kWorker, wire), 7);
+      std::vector<int64_t> moved(workers, 0);
+      // Counts the frames, and loses none.
+      ring.set_loses([&](const Frame& frame, PeerId to) {
+        EXPECT_EQ(to.role, Role::kWorker);
+        for (const int rank : {frame.header.sender.rank, to.rank}) {
+          moved[rank] += kFrameHeaderBytes + frame.payload.bytes();
+        }
+        return false;
+      });
+      for (int rank = 0; rank < workers; ++rank) {
+        ring.Push(rank, 0, FloatBuffer(IntegerValues(elements, rank)));
+      }
+      ring.Settle();
+      const Job& job = ring.job();
+      EXPECT_EQ(moved, PredictLinkBytes(job.layers, job.routes, job.placement,
+                                        HostMap::OneEach(workers, job.shards()),
+                                        kFrameHeaderBytes, kFrameElementsMax))
+          << elements << " elements, " << workers << " workers";
+    }
   }
 }
 

@@ -38,6 +38,16 @@ JobPtr Fused(int64_t bytes, Overlap overlap = Overlap::kWaitFree) {
   return ThreeLayers(options);
 }
 
+JobPtr Decoupled(int layers, int64_t elements) {
+  JobOptions options;
+  options.overlap = Overlap::kDecoupled;
+  std::vector<LayerSpec> specs;
+  for (int i = 0; i < layers; ++i) {
+    specs.push_back(VectorLayer("layer" + std::to_string(i), elements));
+  }
+  return TestJob(2, 1, std::move(specs), options);
+}
+
 // A plan with the ledgers that it reads. All layers have their initial
 // parameters.
 struct PlanUnderTest : SendPlan {
@@ -178,15 +188,8 @@ TEST(SendPlanTest, OneVoteIsDueWhenTheStepIsComplete) {
 }
 
 TEST(SendPlanTest, LayersAreGatheredInForwardOrderWithinAWindow) {
-  // Two such layers fill the window.
-  constexpr int64_t kElements = int64_t{1} << 23;
-  JobOptions options;
-  options.overlap = Overlap::kDecoupled;
-  std::vector<LayerSpec> layers;
-  for (int i = 0; i < 5; ++i) {
-    layers.push_back(VectorLayer("layer" + std::to_string(i), kElements));
-  }
-  PlanUnderTest plan(TestJob(2, 1, std::move(layers), options));
+  // Two layers, of 32 MiB each, fill the window.
+  PlanUnderTest plan(Decoupled(5, int64_t{1} << 23));
   for (int layer = 4; layer > 0; --layer) Push(plan, layer, 0);
   EXPECT_THAT(Gathers(plan), IsEmpty());
   Push(plan, 0, 0);
@@ -198,6 +201,22 @@ TEST(SendPlanTest, LayersAreGatheredInForwardOrderWithinAWindow) {
   plan.OnDone(0);
   plan.OnDone(4);
   EXPECT_THAT(Gathers(plan), ElementsAre(3));
+}
+
+// Results come in another order. Each is asked for once.
+TEST(SendPlanTest, ManySmallLayersAreAllRequested) {
+  constexpr int kLayers = 100;  // Layers of 1 MiB.
+  PlanUnderTest plan(Decoupled(kLayers, 1 << 18));
+  for (int layer = kLayers - 1; layer >= 0; --layer) Push(plan, layer, 0);
+  std::vector<int> requested = Gathers(plan);
+  EXPECT_THAT(requested, SizeIs(64));
+  for (int i = 0; i < kLayers; ++i) {
+    plan.OnDone(i % 2 == 0 ? i + 1 : i - 1);
+    absl::c_copy(Gathers(plan), std::back_inserter(requested));
+  }
+  std::vector<int> all(kLayers);
+  absl::c_iota(all, 0);
+  EXPECT_EQ(requested, all);
 }
 
 TEST(SendPlanTest, WithoutDecouplingOnlyAwaitedLayersAreGathered) {
@@ -314,6 +333,12 @@ class PeerWorker {
     machine_.OnWait(layer, out);
     return Carry(out);
   }
+  Effects EnterNextEpoch() {
+    job_ = EpochAfter(*job_);
+    Outbox out;
+    machine_.OnEpoch(job_, out);
+    return Carry(out);
+  }
   // Delivers what the other worker sent. Returns the effects.
   Effects Bring(const Effects& effects) {
     Effects all;
@@ -331,7 +356,7 @@ class PeerWorker {
 
  private:
   const int rank_;
-  const JobPtr job_;
+  JobPtr job_;
   WorkerMachine machine_;
 };
 
@@ -362,6 +387,17 @@ TEST(MachineSendsTest, TheFusionThresholdCountsBytesOnTheWire) {
     PeerWorker worker(0, Scheme::kFactor, options, WireType::kBfloat16);
     EXPECT_EQ(worker.Push(1).sent.empty(), more == 1);
   }
+}
+
+TEST(MachineSendsTest, WithoutOverlapANewEpochSendsNoHalfStep) {
+  PeerWorker worker(0, Scheme::kServer, With(Overlap::kNone));
+  worker.Push(1);
+  EXPECT_THAT(worker.EnterNextEpoch().sent, IsEmpty());
+  EXPECT_THAT(LayersIn(worker.Push(0), FrameKind::kContribution),
+              ElementsAre(1, 0));
+  // A step that an epoch has interrupted goes again as a whole.
+  EXPECT_THAT(LayersIn(worker.EnterNextEpoch(), FrameKind::kContribution),
+              ElementsAre(0, 1));
 }
 
 TEST(MachineSendsTest, FactorsAreMultipliedWhenTheyAreNeeded) {

@@ -254,6 +254,16 @@ TEST_P(PlacesTest, OnlyChunksWithoutAResultAreContributedAgain) {
   EXPECT_THAT(worker.Enter(EpochAfter(*worker.job())).sent, IsEmpty());
 }
 
+TEST_P(PlacesTest, AFrozenWorkerStillTakesResults) {
+  WorkerUnderTest worker(SmallJob(GetParam()), 0);
+  worker.Start();
+  worker.ReceiveResults(kInitialRound, {0, 0, 0});
+  worker.Push(0, FloatBuffer({1, 2, 3}));
+  worker.machine().Freeze();
+  EXPECT_EQ(worker.ReceiveResults(0, {7, 7, 7}).done.size(), 1u);
+  EXPECT_THAT(worker.Enter(EpochAfter(*worker.job())).sent, IsEmpty());
+}
+
 TEST_P(PlacesTest, MissingInitialValuesAreAskedForAgain) {
   for (const int rank : {0, 1}) {
     WorkerUnderTest worker(LargeJob(GetParam()), rank);

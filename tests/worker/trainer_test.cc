@@ -215,6 +215,27 @@ TEST_F(TrainerTest, EqualSeedsGiveEqualBits) {
   EXPECT_NE(checksums[0], checksums[2]);
 }
 
+TEST_F(TrainerTest, LossFallsAndAccuracyRises) {
+  const auto network = MakeNetwork("mlp", 16);
+  const auto accuracy = [&] {
+    return Accuracy(data_.train, data_.normalisation, network.get());
+  };
+  EXPECT_LT(accuracy(), 0.4);
+  std::vector<double> losses;
+  options_.epochs = 20;
+  options_.progress_interval = absl::ZeroDuration();
+  options_.progress = [&](const TrainProgress& progress) {
+    losses.push_back(progress.loss);
+  };
+  const auto client = Standalone(network.get());
+  const auto result =
+      Train(options_, data_, network.get(), &state_, client.get());
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(losses.size(), 100u);
+  EXPECT_LT(result->train_loss, losses.front() / 4);
+  EXPECT_GT(accuracy(), 0.95);
+}
+
 TEST_F(TrainerTest, TimesAddUpOnAnInjectedClock) {
   const auto network = MakeNetwork("mlp", 40);
   RecordingClient client(0, 1, *BindLayers(network.get(), &state_));
