@@ -226,7 +226,7 @@ void SimulatedWorker::ReportRows(Outbox& out) {
 
 void SimulatedWorker::Forward(int layer) {
   Outbox out;
-  machine_->OnWait(layer, out);
+  machine_->OnHurry(layer, out);
   world_->execute(*process_, out);
   if (layer + 1 == layer_count()) return;
   Compute([this, layer] { Forward(layer + 1); });

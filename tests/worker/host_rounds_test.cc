@@ -95,7 +95,7 @@ TEST_P(HostEpochTest, RoundThatAnEpochInterruptsCountsOnce) {
     SCOPED_TRACE(ReplayHint(seed));
     HostCluster cluster(GetParam(), seed);
     for (int rank = 0; rank < 4; ++rank) cluster.PushRound(rank, 0);
-    for (int rank = 0; rank < 4; ++rank) cluster.Wait(rank);
+    for (int rank = 0; rank < 4; ++rank) cluster.Hurry(rank);
     cluster.Settle(static_cast<int>(seed % 50));
     const int lost = static_cast<int>(seed % 5) - 1;
     cluster.Enter([&](Job& job) {
@@ -109,7 +109,7 @@ TEST_P(HostEpochTest, RoundThatAnEpochInterruptsCountsOnce) {
         }
       }
       for (int rank = 0; rank < 4; ++rank) {
-        if (rank != lost) cluster.Wait(rank);
+        if (rank != lost) cluster.Hurry(rank);
       }
       cluster.Settle();
       const int first = lost == 0 ? 1 : 0;

@@ -134,9 +134,9 @@ TEST(SendPlanTest, ADeferredLayerThatTheCallerWaitsForSendsAllThatAreDeferred) {
     PlanUnderTest plan(Fused(1000, overlap));
     Push(plan, 2, 0);
     Push(plan, 1, 0);
-    plan.OnWait(0);  // Not pushed yet.
+    plan.OnHurry(0);  // Not pushed yet.
     EXPECT_THAT(plan.TakeSends(), IsEmpty());
-    plan.OnWait(2);
+    plan.OnHurry(2);
     EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1));
     Gathers(plan);
     EXPECT_THAT(Push(plan, 0, 0), ElementsAre(0));
@@ -149,7 +149,7 @@ TEST(SendPlanTest, NothingGoesWhileTheMachineIsFrozen) {
   plan.Freeze();
   EXPECT_TRUE(plan.is_frozen());
   PushAll(plan, 0);
-  plan.OnWait(1);
+  plan.OnHurry(1);
   EXPECT_THAT(plan.TakeSends(), IsEmpty());
   EXPECT_EQ(plan.TakeVote(), std::nullopt);
   EXPECT_THAT(Gathers(plan), IsEmpty());
@@ -196,7 +196,7 @@ TEST(SendPlanTest, LayersAreGatheredInForwardOrderWithinAWindow) {
   EXPECT_THAT(Gathers(plan), ElementsAre(0, 1));
   plan.OnDone(1);
   EXPECT_THAT(Gathers(plan), ElementsAre(2));
-  plan.OnWait(4);  // The waited layer is gathered although the window is full.
+  plan.OnHurry(4);  // The waited layer is gathered although the window is full.
   EXPECT_THAT(Gathers(plan), ElementsAre(4));
   plan.OnDone(0);
   plan.OnDone(4);
@@ -223,8 +223,8 @@ TEST(SendPlanTest, WithoutDecouplingOnlyAwaitedLayersAreGathered) {
   PlanUnderTest plan(ThreeLayers());
   PushAll(plan, 0);
   EXPECT_THAT(Gathers(plan), IsEmpty());
-  plan.OnWait(1);
-  plan.OnWait(2);
+  plan.OnHurry(1);
+  plan.OnHurry(2);
   plan.OnDone(2);  // Layer 2 is done, so only layer 1 is gathered.
   EXPECT_THAT(Gathers(plan), ElementsAre(1));
 }
@@ -237,7 +237,7 @@ TEST(SendPlanTest, ALayerThatIsFetchedAgainIsNotGathered) {
   Gathers(plan);
   for (const int layer : {0, 1, 2}) plan.OnDone(layer);
   plan.ledgers[1].Restart();
-  plan.OnWait(1);
+  plan.OnHurry(1);
   EXPECT_THAT(Gathers(plan), IsEmpty());
   plan.ledgers[1].OnFetched(0);
   PushAll(plan, 1);
@@ -257,7 +257,7 @@ TEST(SendPlanTest, InASparseJobAStepWaitsForItsChoiceOfBlocks) {
 
   PushAll(plan, 1);
   EXPECT_TRUE(plan.awaits_choice());
-  plan.OnWait(0);
+  plan.OnHurry(0);
   EXPECT_THAT(plan.TakeSends(), IsEmpty());
   EXPECT_EQ(plan.TakeVote(), std::nullopt);
   EXPECT_THAT(Gathers(plan), IsEmpty());
@@ -328,9 +328,9 @@ class PeerWorker {
     EXPECT_TRUE(status.ok()) << status;
     return Carry(out);
   }
-  Effects Wait(int layer) {
+  Effects Hurry(int layer) {
     Outbox out;
-    machine_.OnWait(layer, out);
+    machine_.OnHurry(layer, out);
     return Carry(out);
   }
   Effects EnterNextEpoch() {
@@ -406,7 +406,7 @@ TEST(MachineSendsTest, FactorsAreMultipliedWhenTheyAreNeeded) {
   b.Bring(a.Push(1));
   EXPECT_THAT(b.Push(1).done, IsEmpty());  // All factors have come.
   EXPECT_EQ(b.done(1), kInitialRound);
-  EXPECT_THAT(b.Wait(1).done, SizeIs(1));
+  EXPECT_THAT(b.Hurry(1).done, SizeIs(1));
   // When the last layer is pushed, all layers are gathered.
   b.Bring(a.Push(0));
   EXPECT_THAT(b.Push(0).done, SizeIs(1));
@@ -422,7 +422,7 @@ TEST(MachineSendsTest, MeansGoAroundARingOnceAWorkerNeedsThem) {
   EXPECT_THAT(a.Bring(from_b).sent, IsEmpty());
   EXPECT_EQ(a.done(1), kInitialRound);
   // Worker 0 waits: its mean makes worker 1 send its own.
-  const Effects asked = a.Wait(1);
+  const Effects asked = a.Hurry(1);
   EXPECT_THAT(LayersIn(asked, FrameKind::kMean), ElementsAre(1));
   const Effects answered = b.Bring(asked);
   EXPECT_EQ(b.done(1), 0);

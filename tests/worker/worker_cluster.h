@@ -58,9 +58,9 @@ class WorkerCluster {
     const bool here = job_->options.optimizer_place == OptimizerPlace::kServer;
     return FloatsOf(here ? worker(rank).parameters() : gradients_.at(rank));
   }
-  void Wait(int rank) {
+  void Hurry(int rank) {
     Outbox out;
-    worker(rank).machine().OnWait(0, out);
+    worker(rank).machine().OnHurry(0, out);
     Send(PeerId::Worker(rank), Carry(out));
   }
 

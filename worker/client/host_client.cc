@@ -344,7 +344,7 @@ absl::Status HostClientImpl::WaitForward(int layer, absl::Duration timeout,
 absl::Status HostClientImpl::Hurry(int layer) {
   NEREUS_TRY(CheckLayer(layer));
   NEREUS_TRY(Interruption());
-  process_->Wait(layer);
+  process_->Hurry(layer);
   return absl::OkStatus();
 }
 

@@ -192,9 +192,9 @@ void WorkerProcess::PushFactors(int layer, int64_t step,
   });
 }
 
-void WorkerProcess::Wait(int layer) {
+void WorkerProcess::Hurry(int layer) {
   process_->Post(
-      [this, layer](Outbox& out) { caller_.machine()->OnWait(layer, out); });
+      [this, layer](Outbox& out) { caller_.machine()->OnHurry(layer, out); });
 }
 
 void WorkerProcess::WantCheckpoint() {

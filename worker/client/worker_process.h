@@ -30,7 +30,7 @@ namespace nereus {
 // which the driving thread handles. The outcome of the call comes back through
 // the RoundTable.
 //
-//   caller's threads --Push, Wait ...--> driving thread: Caller, WorkerMachine
+//   caller's threads --Push, Hurry ...-> driving thread: Caller, WorkerMachine
 //          ^                                  |              |
 //          '------- RoundTable <--------------'        MemberProcess
 //
@@ -66,7 +66,7 @@ class WorkerProcess {
                    bool is_fit, FactorBuffers factors);
   // Tells the machine that the caller waits for a layer: the machine sends the
   // layer if it has deferred it, and asks for its result.
-  void Wait(int layer);
+  void Hurry(int layer);
   // Asks the coordinator for a checkpoint.
   void WantCheckpoint();
   // Tells the coordinator what the caller has seen of its factors

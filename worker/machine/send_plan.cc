@@ -37,7 +37,7 @@ SendPlan::SendPlan(JobPtr job, const std::vector<RoundLedger>& ledgers)
 
 void SendPlan::EndStep() {
   for (int layer = 0; layer < static_cast<int>(layer_count()); ++layer) {
-    OnWait(layer);
+    OnHurry(layer);
   }
 }
 
@@ -57,8 +57,8 @@ void SendPlan::OnPush(int layer, int64_t step, bool fit) {
   is_vote_due_ = has_pushed_all();
 }
 
-void SendPlan::OnWait(int layer) {
-  if (IsOpen(layer)) waited_.push_back(layer);
+void SendPlan::OnHurry(int layer) {
+  if (IsOpen(layer)) hurried_.push_back(layer);
 }
 
 void SendPlan::OnEpoch(JobPtr job) {
@@ -82,7 +82,7 @@ bool SendPlan::IsUrgent() const {
     return true;
   }
   return absl::c_any_of(deferred_, [&](int layer) {
-    return absl::c_find(waited_, layer) != waited_.end();
+    return absl::c_find(hurried_, layer) != hurried_.end();
   });
 }
 
@@ -99,9 +99,9 @@ std::optional<SendPlan::Vote> SendPlan::TakeVote() {
 
 std::optional<int> SendPlan::TakeGather() {
   if (IsGated()) return std::nullopt;
-  while (!waited_.empty()) {
-    const int layer = waited_.front();
-    waited_.erase(waited_.begin());
+  while (!hurried_.empty()) {
+    const int layer = hurried_.front();
+    hurried_.erase(hurried_.begin());
     if (IsOpen(layer)) return layer;
   }
   if (!job_->decoupled() || !has_pushed_all()) return std::nullopt;

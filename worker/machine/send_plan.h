@@ -56,7 +56,7 @@ class SendPlan {
   // gradient may be used.
   void OnPush(int layer, int64_t step, bool fit);
   // Notes that the caller waits for `layer`.
-  void OnWait(int layer);
+  void OnHurry(int layer);
   // Notes that the epoch is about to end: nothing is sent until OnEpoch.
   void Freeze() { is_frozen_ = true; }
   // Enters the job's next epoch.
@@ -102,7 +102,7 @@ class SendPlan {
   bool is_vote_due_ = false;      // True if the vote has to be sent.
   std::vector<int> deferred_;     // Layers that are pushed, and not sent.
   int64_t deferred_bytes_ = 0;    // Bytes that those layers send.
-  std::vector<int> waited_;       // Layers to gather before the window.
+  std::vector<int> hurried_;      // Layers to gather before the window.
   // Window of layers that are gathered and not done, in forward order: the
   // layers before done_before_ are done, and those before gathered_before_ are
   // gathered.

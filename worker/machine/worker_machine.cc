@@ -144,8 +144,8 @@ void WorkerMachine::OnPushOf(int64_t round, Outbox& out) {
   Proceed(out);
 }
 
-void WorkerMachine::OnWait(int layer, Outbox& out) {
-  plan_.OnWait(layer);
+void WorkerMachine::OnHurry(int layer, Outbox& out) {
+  plan_.OnHurry(layer);
   Proceed(out);
 }
 

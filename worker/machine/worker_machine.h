@@ -71,7 +71,7 @@ class WorkerMachine final : public Machine {
 
   // Notes that the caller waits for the layer. If the layer is deferred, sends
   // all deferred layers. Gathers this layer before the other layers.
-  void OnWait(int layer, Outbox& out);
+  void OnHurry(int layer, Outbox& out);
 
   // Notes that the caller has done its last step, and that all pushed rounds
   // are done.
