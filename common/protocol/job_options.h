@@ -39,7 +39,7 @@ enum class NanPolicy {
 
 // Overlap of communication with the workers' computing. A round has two halves:
 // in the first half, contributions are reduced to one result; in the second
-// half, all workers gather the result. The quoted word is the value of
+// half, all workers get the result. The quoted word is the value of
 // --overlap.
 enum class Overlap {
   // "none": workers send no gradient before the whole backward pass is over.

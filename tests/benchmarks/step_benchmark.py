@@ -24,7 +24,7 @@ Nereus plans by its workers' measurements during training. The plan changes once
 or twice in the first half minute, which does not count. Variants:
   fp32            the defaults
   wire=auto       may send bf16 where this is faster
-  dear            gathers results in the order of the next forward
+  dear            requests results in the order of the next forward
                   (--overlap=dear)
   ring, dear-ring all layers on a ring (--scheme=ring), without a search
 Seconds are of all counted steps, of all workers and of all runs; variants run

@@ -354,7 +354,7 @@ add("a new epoch does not ask for results that were lost", [SWARM],
 add("a new epoch does not ask again for results", [SWARM],
     ("worker/machine/server_exchange.cc", """\
   if (ledger_.is_requested()) {
-    Gather(out);
+    Request(out);
 """, """\
   if (ledger_.is_requested()) {
 """))

@@ -82,10 +82,10 @@ void PushAll(PlanUnderTest& plan, int64_t step) {
   for (const int layer : {2, 1, 0}) Push(plan, layer, step);
 }
 
-// Returns the layers that the plan gathers, without any result in between.
-std::vector<int> Gathers(PlanUnderTest& plan) {
+// Returns the layers that the plan requests, without any result in between.
+std::vector<int> Requests(PlanUnderTest& plan) {
   std::vector<int> layers;
-  while (const std::optional<int> layer = plan.TakeGather()) {
+  while (const std::optional<int> layer = plan.TakeRequest()) {
     layers.push_back(*layer);
   }
   return layers;
@@ -138,7 +138,7 @@ TEST(SendPlanTest, ADeferredLayerThatTheCallerWaitsForSendsAllThatAreDeferred) {
     EXPECT_THAT(plan.TakeSends(), IsEmpty());
     plan.OnHurry(2);
     EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1));
-    Gathers(plan);
+    Requests(plan);
     EXPECT_THAT(Push(plan, 0, 0), ElementsAre(0));
   }
 }
@@ -152,22 +152,22 @@ TEST(SendPlanTest, NothingGoesWhileTheMachineIsFrozen) {
   plan.OnHurry(1);
   EXPECT_THAT(plan.TakeSends(), IsEmpty());
   EXPECT_EQ(plan.TakeVote(), std::nullopt);
-  EXPECT_THAT(Gathers(plan), IsEmpty());
+  EXPECT_THAT(Requests(plan), IsEmpty());
 
   plan.OnEpoch(job);
   EXPECT_FALSE(plan.is_frozen());
   EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1, 0));
   EXPECT_EQ(plan.TakeVote(), (Vote{0, true}));
-  EXPECT_THAT(Gathers(plan), ElementsAre(1, 0, 1, 2));
+  EXPECT_THAT(Requests(plan), ElementsAre(1, 0, 1, 2));
 }
 
-TEST(SendPlanTest, AStepThatEndsSendsAndGathersItsOpenLayersFirst) {
+TEST(SendPlanTest, AStepThatEndsSendsAndRequestsItsOpenLayersFirst) {
   PlanUnderTest plan(Fused(1000, Overlap::kDecoupled));
   Push(plan, 2, 0);
   Push(plan, 1, 0);
   plan.EndStep();
   EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1));
-  EXPECT_THAT(Gathers(plan), ElementsAre(1, 2));
+  EXPECT_THAT(Requests(plan), ElementsAre(1, 2));
   EXPECT_THAT(Push(plan, 0, 1), IsEmpty());
   EXPECT_EQ(plan.step(), 1);
 }
@@ -187,20 +187,20 @@ TEST(SendPlanTest, OneVoteIsDueWhenTheStepIsComplete) {
   EXPECT_EQ(plan.TakeVote(), (Vote{1, true}));
 }
 
-TEST(SendPlanTest, LayersAreGatheredInForwardOrderWithinAWindow) {
+TEST(SendPlanTest, LayersAreRequestedInForwardOrderWithinAWindow) {
   // Two layers, of 32 MiB each, fill the window.
   PlanUnderTest plan(Decoupled(5, int64_t{1} << 23));
   for (int layer = 4; layer > 0; --layer) Push(plan, layer, 0);
-  EXPECT_THAT(Gathers(plan), IsEmpty());
+  EXPECT_THAT(Requests(plan), IsEmpty());
   Push(plan, 0, 0);
-  EXPECT_THAT(Gathers(plan), ElementsAre(0, 1));
+  EXPECT_THAT(Requests(plan), ElementsAre(0, 1));
   plan.OnDone(1);
-  EXPECT_THAT(Gathers(plan), ElementsAre(2));
-  plan.OnHurry(4);  // The waited layer is gathered although the window is full.
-  EXPECT_THAT(Gathers(plan), ElementsAre(4));
+  EXPECT_THAT(Requests(plan), ElementsAre(2));
+  plan.OnHurry(4);  // This layer is requested although the window is full.
+  EXPECT_THAT(Requests(plan), ElementsAre(4));
   plan.OnDone(0);
   plan.OnDone(4);
-  EXPECT_THAT(Gathers(plan), ElementsAre(3));
+  EXPECT_THAT(Requests(plan), ElementsAre(3));
 }
 
 // Results come in another order. Each is asked for once.
@@ -208,40 +208,40 @@ TEST(SendPlanTest, ManySmallLayersAreAllRequested) {
   constexpr int kLayers = 100;  // Layers of 1 MiB.
   PlanUnderTest plan(Decoupled(kLayers, 1 << 18));
   for (int layer = kLayers - 1; layer >= 0; --layer) Push(plan, layer, 0);
-  std::vector<int> requested = Gathers(plan);
+  std::vector<int> requested = Requests(plan);
   EXPECT_THAT(requested, SizeIs(64));
   for (int i = 0; i < kLayers; ++i) {
     plan.OnDone(i % 2 == 0 ? i + 1 : i - 1);
-    absl::c_copy(Gathers(plan), std::back_inserter(requested));
+    absl::c_copy(Requests(plan), std::back_inserter(requested));
   }
   std::vector<int> all(kLayers);
   absl::c_iota(all, 0);
   EXPECT_EQ(requested, all);
 }
 
-TEST(SendPlanTest, WithoutDecouplingOnlyAwaitedLayersAreGathered) {
+TEST(SendPlanTest, WithoutDecouplingOnlyAwaitedLayersAreRequested) {
   PlanUnderTest plan(ThreeLayers());
   PushAll(plan, 0);
-  EXPECT_THAT(Gathers(plan), IsEmpty());
+  EXPECT_THAT(Requests(plan), IsEmpty());
   plan.OnHurry(1);
   plan.OnHurry(2);
-  plan.OnDone(2);  // Layer 2 is done, so only layer 1 is gathered.
-  EXPECT_THAT(Gathers(plan), ElementsAre(1));
+  plan.OnDone(2);  // Layer 2 is done, so only layer 1 is requested.
+  EXPECT_THAT(Requests(plan), ElementsAre(1));
 }
 
 // A new plan's first step fetches layers that servers have updated. No round of
 // these layers is open.
-TEST(SendPlanTest, ALayerThatIsFetchedAgainIsNotGathered) {
+TEST(SendPlanTest, ALayerThatIsFetchedAgainIsNotRequested) {
   PlanUnderTest plan(Fused(0, Overlap::kDecoupled));
   PushAll(plan, 0);
-  Gathers(plan);
+  Requests(plan);
   for (const int layer : {0, 1, 2}) plan.OnDone(layer);
   plan.ledgers[1].Restart();
   plan.OnHurry(1);
-  EXPECT_THAT(Gathers(plan), IsEmpty());
+  EXPECT_THAT(Requests(plan), IsEmpty());
   plan.ledgers[1].OnFetched(0);
   PushAll(plan, 1);
-  EXPECT_THAT(Gathers(plan), ElementsAre(0, 1, 2));
+  EXPECT_THAT(Requests(plan), ElementsAre(0, 1, 2));
 }
 
 TEST(SendPlanTest, InASparseJobAStepWaitsForItsChoiceOfBlocks) {
@@ -260,13 +260,13 @@ TEST(SendPlanTest, InASparseJobAStepWaitsForItsChoiceOfBlocks) {
   plan.OnHurry(0);
   EXPECT_THAT(plan.TakeSends(), IsEmpty());
   EXPECT_EQ(plan.TakeVote(), std::nullopt);
-  EXPECT_THAT(Gathers(plan), IsEmpty());
+  EXPECT_THAT(Requests(plan), IsEmpty());
 
   plan.OnDone(job->pool.layer);
   EXPECT_FALSE(plan.awaits_choice());
   EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1, 0));
   EXPECT_EQ(plan.TakeVote(), (Vote{1, true}));
-  EXPECT_THAT(Gathers(plan), ElementsAre(0));
+  EXPECT_THAT(Requests(plan), ElementsAre(0));
 }
 
 TEST(SendPlanTest, InASparseJobOneVoteIsDueInEachStepAndEpoch) {
@@ -407,7 +407,7 @@ TEST(MachineSendsTest, FactorsAreMultipliedWhenTheyAreNeeded) {
   EXPECT_THAT(b.Push(1).done, IsEmpty());  // All factors have come.
   EXPECT_EQ(b.done(1), kInitialRound);
   EXPECT_THAT(b.Hurry(1).done, SizeIs(1));
-  // When the last layer is pushed, all layers are gathered.
+  // When the last layer is pushed, all layers are requested.
   b.Bring(a.Push(0));
   EXPECT_THAT(b.Push(0).done, SizeIs(1));
   EXPECT_EQ(b.done(0), 0);

@@ -360,7 +360,7 @@ bool FactorExchange::OnFrame(const Frame& frame, Outbox& out) {
   }
   if (header.part == kProductPart) {
     --round.missing_parts;
-    return true;  // The mate has gathered, and waits for this worker's part.
+    return true;  // The mate has asked for the result, and waits for this part.
   }
   const bool is_carried =
       header.kind == FrameKind::kFactors &&

@@ -40,7 +40,7 @@ class FactorExchange final : public Exchange {
   void Begin(Outbox& out) override { PlaceOwn(out); }
   void Contribute(Outbox& out) override;
   // Does nothing: Finish, which the Syncer calls next, makes the product.
-  void Gather(Outbox&) override {}
+  void Request(Outbox&) override {}
   absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const override;
   bool OnFrame(const Frame& frame, Outbox& out) override;
   std::optional<RoundResult> Finish(Outbox& out) override;

@@ -27,12 +27,12 @@
 // busy. A sum that arrives before the host's part waits in the round's memory.
 //
 // With Overlap::kDecoupled a worker sends no mean before it asks for the
-// layer's result (Gather). A worker that receives a mean must ask as well, so
+// layer's result (Request). A worker that receives a mean must ask as well, so
 // that the mean travels on. In a sparse layer each frame is a block, and block
 // b belongs to segment b % H.
 //
-// Read Contribute, OnHostPart, PassSum, PassMean and Gather first: they are the
-// algorithm.
+// Read Contribute, OnHostPart, PassSum, PassMean and Request first: they are
+// the algorithm.
 
 #include "worker/machine/ring_exchange.h"
 
@@ -180,8 +180,9 @@ void RingExchange::PassMean(const Round& round, int64_t index,
   SendToNext(round, index, {header, values}, out);
 }
 
-// Sends on the means that arrived or were made before this worker gathered.
-void RingExchange::Gather(Outbox& out) {
+// Sends on the means that arrived or were made before this worker asked for
+// the result.
+void RingExchange::Request(Outbox& out) {
   const Round& round = rounds_.At(ledger_.next_round());
   if (!round.sent) return;
   const RingFrames frames = FramesOf(round);
@@ -278,7 +279,7 @@ bool RingExchange::OnFrame(const Frame& frame, Outbox& out) {
     return false;
   }
   round.frames.Mark(index);
-  if (!ledger_.is_requested()) return true;  // Gather passes the mean on.
+  if (!ledger_.is_requested()) return true;  // Request passes the mean on.
   if (header.kind == FrameKind::kMean) PassMean(round, index, out);
   return false;
 }

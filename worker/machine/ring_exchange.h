@@ -31,7 +31,7 @@ class RingExchange final : public Exchange {
 
   void Begin(Outbox&) override {}
   void Contribute(Outbox& out) override;
-  void Gather(Outbox& out) override;
+  void Request(Outbox& out) override;
   absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const override;
   bool OnFrame(const Frame& frame, Outbox& out) override;
   std::optional<RoundResult> Finish(Outbox& out) override;
@@ -86,7 +86,7 @@ class RingExchange final : public Exchange {
   void PassSum(Round& round, int64_t index, Outbox& out);
   // Called when this worker has made the mean. Passes the mean on; but in a
   // decoupled job, if this worker has not requested the layer's result yet,
-  // Gather does so later.
+  // Request does so later.
   void OnMean(Round& round, int64_t index, Outbox& out);
   // Sends the mean to the mates and, unless this host is the last to receive
   // it, to the next host.

@@ -8,11 +8,11 @@
 namespace nereus {
 namespace {
 
-// Limit of the bytes of layers that are gathered and not done: large enough
+// Limit of the bytes of layers that are requested and not done: large enough
 // that all shards have something to send, wherever the chunks are. A lower
 // limit would gain little, because SendQueue sends frames of earlier layers
 // first anyway.
-constexpr int64_t kGatherBytesMax = int64_t{64} << 20;
+constexpr int64_t kRequestBytesMax = int64_t{64} << 20;
 
 // Bytes that a worker sends of its gradient of a layer.
 int64_t BytesSent(const Job& job, int layer, int64_t round) {
@@ -48,7 +48,7 @@ void SendPlan::OnPush(int layer, int64_t step, bool fit) {
     is_fit_ = true;
     is_vote_due_ = false;
     done_before_ = 0;
-    gathered_before_ = 0;
+    requested_before_ = 0;
   }
   ++pushed_count_;
   is_fit_ = is_fit_ && fit;
@@ -97,7 +97,7 @@ std::optional<SendPlan::Vote> SendPlan::TakeVote() {
   return Vote{step_, is_fit_};
 }
 
-std::optional<int> SendPlan::TakeGather() {
+std::optional<int> SendPlan::TakeRequest() {
   if (IsGated()) return std::nullopt;
   while (!hurried_.empty()) {
     const int layer = hurried_.front();
@@ -105,15 +105,15 @@ std::optional<int> SendPlan::TakeGather() {
     if (IsOpen(layer)) return layer;
   }
   if (!job_->decoupled() || !has_pushed_all()) return std::nullopt;
-  while (done_before_ < gathered_before_ && !IsOpen(done_before_)) {
+  while (done_before_ < requested_before_ && !IsOpen(done_before_)) {
     ++done_before_;
   }
   int64_t bytes = 0;
-  for (size_t layer = done_before_; layer < gathered_before_; ++layer) {
+  for (size_t layer = done_before_; layer < requested_before_; ++layer) {
     if (IsOpen(layer)) bytes += 4 * job_->layers[layer].parameters;
   }
-  while (gathered_before_ < layer_count() && bytes < kGatherBytesMax) {
-    const size_t layer = gathered_before_++;
+  while (requested_before_ < layer_count() && bytes < kRequestBytesMax) {
+    const size_t layer = requested_before_++;
     if (IsOpen(layer)) return static_cast<int>(layer);
   }
   return std::nullopt;

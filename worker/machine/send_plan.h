@@ -14,7 +14,7 @@ namespace nereus {
 // pushed go out now, which are deferred, and which results the worker asks for.
 // (It is no part of the job's Plan.) The WorkerMachine tells the SendPlan each
 // event, and the SendPlan reads in the layers' ledgers how far each layer is.
-// Then the machine takes layers to send, a vote and layers to gather from the
+// Then the machine takes layers to send, a vote and layers to request from the
 // SendPlan, until there are none.
 //
 // A pushed layer is deferred for one of these reasons:
@@ -28,10 +28,10 @@ namespace nereus {
 //     otherwise a caller that waits in the middle of backward would wait for
 //     ever.
 //
-// With Overlap::kDecoupled the worker gathers layers, that is, asks for their
+// With Overlap::kDecoupled the worker requests layers, that is, asks for their
 // results, in forward order once all layers are pushed. The worker asks for a
-// further layer only while the layers that are gathered and not done have less
-// than a limit of bytes. It gathers a layer that the caller waits for before
+// further layer only while the layers that are requested and not done have less
+// than a limit of bytes. It requests a layer that the caller waits for before
 // all others. Pure.
 class SendPlan {
  public:
@@ -50,7 +50,7 @@ class SendPlan {
   // ---- Events.
 
   // Ends the step, before the first push of the next one: its open layers are
-  // sent and gathered first. Has no effect if all layers are done.
+  // sent and requested first. Has no effect if all layers are done.
   void EndStep();
   // Notes that the caller has pushed `layer` in `step`. `fit`: true if the
   // gradient may be used.
@@ -72,7 +72,7 @@ class SendPlan {
   // when all layers are pushed. In a sparse job it also waits for the choice.
   std::optional<Vote> TakeVote();
   // Takes the next layer whose result the worker asks for.
-  std::optional<int> TakeGather();
+  std::optional<int> TakeRequest();
 
   // The last step of which a layer was pushed.
   int64_t step() const { return step_; }
@@ -102,12 +102,12 @@ class SendPlan {
   bool is_vote_due_ = false;      // True if the vote has to be sent.
   std::vector<int> deferred_;     // Layers that are pushed, and not sent.
   int64_t deferred_bytes_ = 0;    // Bytes that those layers send.
-  std::vector<int> hurried_;      // Layers to gather before the window.
-  // Window of layers that are gathered and not done, in forward order: the
-  // layers before done_before_ are done, and those before gathered_before_ are
-  // gathered.
+  std::vector<int> hurried_;      // Layers to request before the window.
+  // Window of layers that are requested and not done, in forward order: the
+  // layers before done_before_ are done, and those before requested_before_ are
+  // requested.
   size_t done_before_ = 0;
-  size_t gathered_before_ = 0;
+  size_t requested_before_ = 0;
 };
 
 }  // namespace nereus

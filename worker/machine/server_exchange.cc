@@ -6,7 +6,7 @@
 // sends each shard its part of the gradient. A shard adds the contributions of
 // all workers to a chunk, updates the chunk with their mean, and sends the
 // result to every worker; with Overlap::kDecoupled it sends the result when
-// Gather asks for it. The result lands in its final place, frame by frame, in
+// Request asks for it. The result lands in its final place, frame by frame, in
 // any order (ResultAssembly). The frame that arrives last completes the round.
 // If the caller runs the optimizer, the result is the mean gradient itself.
 //
@@ -55,7 +55,7 @@ void ServerExchange::Contribute(Outbox& out) {
   }
   if (!layer_.job->decoupled()) return;
   if (ledger_.is_requested()) {
-    Gather(out);
+    Request(out);
   } else if (wanted_round_ >= ledger_.next_round()) {
     PullCarried(out);
   }
@@ -199,8 +199,8 @@ bool ServerExchange::AskForClosed(Outbox& out) {
 // Asks the shards for the chunks that this worker carries, and the carriers for
 // the other chunks. A carrier whose caller does not need the layer yet then
 // asks the shards for the sake of its mate.
-void ServerExchange::Gather(Outbox& out) {
-  if (!ledger_.is_sent()) return;  // Contribute will call Gather.
+void ServerExchange::Request(Outbox& out) {
+  if (!ledger_.is_sent()) return;  // Contribute will call Request.
   PullCarried(out);
   std::set<int32_t> carriers;
   for (const Chunk& chunk : chunks()) {

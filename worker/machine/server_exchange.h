@@ -31,7 +31,7 @@ class ServerExchange final : public Exchange {
 
   void Begin(Outbox&) override {}
   void Contribute(Outbox& out) override;
-  void Gather(Outbox& out) override;
+  void Request(Outbox& out) override;
   absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const override;
   bool OnFrame(const Frame& frame, Outbox& out) override;
   void OnResult(const FrameHeader& header, Outbox& out) override;

@@ -1,5 +1,5 @@
 // The life of one layer on one worker, in this order: Start or Adopt begins it;
-// Push, Send and Gather are the caller's half of a round; OnFrame is the half
+// Push, Send and Request are the caller's half of a round; OnFrame is the half
 // of the other processes; FinishIfComplete and OnDone end the round; OnEpoch
 // begins an open round again.
 
@@ -133,11 +133,11 @@ void Syncer::Contribute(Outbox& out) {
   FinishIfComplete(out);
 }
 
-void Syncer::Gather(Outbox& out) {
+void Syncer::Request(Outbox& out) {
   if (ledger_.is_requested()) return;
   ledger_.Request();
   if (!ledger_.is_sent()) return;
-  exchange_->Gather(out);
+  exchange_->Request(out);
   FinishIfComplete(out);
 }
 
@@ -153,7 +153,7 @@ void Syncer::OnFrame(const Frame& frame, Outbox& out) {
     return transfer_.OnPull(header, out);
   }
   if (!IsOfResult(layer_, header)) {
-    if (exchange_->OnFrame(frame, out)) Gather(out);
+    if (exchange_->OnFrame(frame, out)) Request(out);
   } else if (results_.Count(header) && fetching()) {
     ledger_.OnFetched(header.round);
     return OnDone(out);

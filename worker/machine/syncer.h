@@ -71,7 +71,7 @@ class Syncer {
   // With Overlap::kDecoupled: asks for the result of the open round, unless
   // this worker has already asked. If the contribution is unsent, Send asks
   // after it. REQUIRES: ledger().is_open().
-  void Gather(Outbox& out);
+  void Request(Outbox& out);
   // Notes that the caller has done its last step, and its last update.
   void Leave(Outbox& out) { transfer_.Leave(out); }
   // Sends the layer to the shards, if workers own it. `round`: the last round

@@ -158,8 +158,8 @@ void WorkerMachine::OnLeave(Outbox& out) {
 void WorkerMachine::Proceed(Outbox& out) {
   SendLayers(plan_.TakeSends(), out);
   if (const auto vote = plan_.TakeVote()) SendVote(*vote, out);
-  while (const std::optional<int> layer = plan_.TakeGather()) {
-    syncers_[*layer]->Gather(out);
+  while (const std::optional<int> layer = plan_.TakeRequest()) {
+    syncers_[*layer]->Request(out);
   }
   SayReadyToSwitch(out);
 }
@@ -181,7 +181,7 @@ void WorkerMachine::PushNorms(Outbox& out) {
       blocks.Push(plan_.step(), std::exchange(norms_, Buffer()), {}, out);
   NEREUS_CHECK(status.ok()) << status;
   blocks.Send(out);
-  blocks.Gather(out);
+  blocks.Request(out);
 }
 
 // Sends the vote to every server, because each server counts the votes by
