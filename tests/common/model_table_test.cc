@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -86,6 +87,65 @@ INSTANTIATE_TEST_SUITE_P(
       std::replace(name.begin(), name.end(), '-', '_');
       return name;
     });
+
+// Parameters of the layers whose names begin with a prefix.
+using Sum = std::pair<const char*, int64_t>;
+
+struct Stages {
+  const char* model;
+  std::vector<Sum> sums;
+};
+
+const Stages kStages[] = {
+    {"alexnet",
+     {Sum{"conv1", 34944}, Sum{"conv2", 307456}, Sum{"conv3", 885120},
+      Sum{"conv4", 663936}, Sum{"conv5", 442624}, Sum{"fc6", 37752832},
+      Sum{"fc7", 16781312}, Sum{"fc8", 4097000}}},
+    {"vgg19",
+     {Sum{"conv1_", 1792 + 36928}, Sum{"conv2_", 73856 + 147584},
+      Sum{"conv3_", 295168 + 3 * 590080}, Sum{"conv4_", 1180160 + 3 * 2359808},
+      Sum{"conv5_", 4 * 2359808}, Sum{"fc6", 102764544}}},
+    {"vgg19-22k", {Sum{"fc8", 89482577}}},
+    {"googlenet",
+     {Sum{"conv", 9472 + 4160 + 110784}, Sum{"inception_3a", 163696},
+      Sum{"inception_3b", 388736}, Sum{"inception_4a", 376176},
+      Sum{"inception_4b", 449160}, Sum{"inception_4c", 510104},
+      Sum{"inception_4d", 605376}, Sum{"inception_4e", 868352},
+      Sum{"inception_5a", 1043456}, Sum{"inception_5b", 1444080},
+      Sum{"loss3", 1025000}}},
+    {"inception-v3",
+     {Sum{"Conv2d", 928 + 9280 + 18560 + 5280 + 138624},
+      Sum{"Mixed_5b", 255904}, Sum{"Mixed_5c", 277472}, Sum{"Mixed_5d", 285152},
+      Sum{"Mixed_6a", 1153280}, Sum{"Mixed_6b", 1297408},
+      Sum{"Mixed_6c", 1691008}, Sum{"Mixed_6d", 1691008},
+      Sum{"Mixed_6e", 2141952}, Sum{"Mixed_7a", 1698304},
+      Sum{"Mixed_7b", 5044608}, Sum{"Mixed_7c", 6076800}, Sum{"fc", 2049000}}},
+    {"resnet-50",
+     {Sum{"conv1", 9536}, Sum{"layer1.", 215808}, Sum{"layer1.0.", 75008},
+      Sum{"layer1.1.", 70400}, Sum{"layer2.", 1219584}, Sum{"layer3.", 7098368},
+      Sum{"layer4.", 14964736}, Sum{"fc", 2049000}}},
+    {"resnet-152",
+     {Sum{"layer1.", 215808}, Sum{"layer2.", 2339840}, Sum{"layer3.", 40613888},
+      Sum{"layer4.", 14964736}}},
+    {"bert-base",
+     {Sum{"bert.embeddings.", 23440896 + 393216 + 1536 + 1536},
+      Sum{"bert.encoder.layer.0.", 7087872},
+      Sum{"bert.encoder.layer.11.", 7087872}, Sum{"bert.pooler", 590592},
+      Sum{"bert.", 109482240}, Sum{"cls.", 592128 + 30522 + 1538}}},
+};
+
+TEST(ModelStageTest, ParametersMatchThePublishedCount) {
+  for (const Stages& stages : kStages) {
+    const std::vector<LayerSpec> layers = Load(stages.model);
+    for (const auto& [prefix, parameters] : stages.sums) {
+      int64_t sum = 0;
+      for (const LayerSpec& layer : layers) {
+        if (absl::StartsWith(layer.name, prefix)) sum += layer.parameters;
+      }
+      EXPECT_EQ(sum, parameters) << stages.model << " " << prefix;
+    }
+  }
+}
 
 TEST(ModelTableTest, ConvolutionsWithNormalisationCountScaleAndShift) {
   for (const char* model : {"resnet-50", "resnet-152", "inception-v3"}) {
