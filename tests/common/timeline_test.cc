@@ -300,6 +300,45 @@ TEST(TimelineTest, WithoutOverlapNothingLeavesBeforeTheEndOfBackward) {
             2000 + 2 * 2 * (42 + kHeader));
 }
 
+// The figures of DeAR: forward 1, backward 2, all-reduce 4.
+TEST(TimelineTest, DecoupledRoundsAreGatheredDuringForward) {
+  constexpr double kStep = 100;
+  const std::vector<LayerSpec> layers = Vectors(100, 10000);
+  TimeModel model =
+      Model(std::vector<LayerTime>(100, Seconds(kStep, 2 * kStep)));
+  // Each of the two phases of an all-reduce takes 2: half of the layer, for two
+  // workers.
+  model.link.rate = kRate * (10000 / 2 + kHeader) / (2 * kStep);
+  EXPECT_NEAR(Play(layers, {2, 2}, model, Scheme::kRing) / (100 * kStep), 5,
+              0.1);
+  model.decoupled = true;
+  EXPECT_NEAR(Play(layers, {2, 2}, model, Scheme::kRing) / (100 * kStep), 4,
+              0.1);
+}
+
+// A message takes 1000 s; a layer's values and header take 20 s.
+TEST(TimelineTest, FusedLayersShareMessages) {
+  const std::vector<LayerSpec> layers = Vectors(10, 4);
+  TimeModel model = Model(std::vector<LayerTime>(10, Seconds(1, 10)));
+  model.link.message_time = absl::Seconds(1000);
+  constexpr double kComputed = 110;
+  const auto play = [&](Scheme scheme, int64_t fusion_bytes) {
+    return Play(layers, {2, 1}, model, scheme, WireType::kFloat32,
+                fusion_bytes);
+  };
+  // Only worker 1 pushes to shard 0 through the network. All messages follow
+  // the backward of the last layer, which ends at 10 + 10.
+  EXPECT_EQ(play(Scheme::kServer, kNoFusion), 20 + 11 * 1020);
+  // All layers are ready at once. The first leaves alone; the others find it
+  // under way, and leave together. Results do the same.
+  EXPECT_LE(play(Scheme::kServer, 1 << 20), kComputed + 2 * (10 * 20 + 2010));
+  EXPECT_GE(play(Scheme::kServer, 1 << 20), kComputed + 2 * (10 * 20 + 1000));
+  EXPECT_EQ(play(Scheme::kRing, kNoFusion), 20 + 10 * 2 * 1018);
+  // Each hop of the last layer adds a message.
+  EXPECT_LE(play(Scheme::kRing, 1 << 20), kComputed + 10 * 2 * 18 + 4 * 1010);
+  EXPECT_GE(play(Scheme::kRing, 1 << 20), kComputed + 10 * 2 * 18 + 2 * 1000);
+}
+
 TEST(TimelineTest, DeferredLayersLeaveAtTheThreshold) {
   const std::vector<LayerSpec> layers = {
       VectorLayer("a", 84), VectorLayer("b", 84), VectorLayer("c", 84)};
@@ -320,6 +359,34 @@ TEST(TimelineTest, DeferredLayersLeaveAtTheThreshold) {
   // Both wait for a, the last layer, and leave with it.
   EXPECT_THAT(played(84 * 4 * 100),
               ElementsAre(3 * sync, 1000 + 2 * sync, 2000 + sync));
+}
+
+TEST(TimeCostTest, BestFusionIsNoWorseThanOthers) {
+  const std::vector<LayerSpec> layers = Vectors(64, 1024);
+  const ClusterShape cluster = {4, 4};
+  const Placement placement = Place(layers, 4);
+  const std::vector<Route> routes(64, {Scheme::kRing, WireType::kFloat32});
+  const auto best = [&](const TimeModel& model) {
+    const Timeline timeline(layers, placement, cluster, model);
+    const int64_t bytes = BestFusion(timeline, routes);
+    for (int64_t other = FusionTuner::kBytesMin;
+         other <= FusionTuner::kBytesMax; other *= 2) {
+      EXPECT_LE(timeline.Play(routes, bytes),
+                timeline.Play(routes, other) * 1.002)
+          << bytes << ", " << other;
+    }
+    return bytes;
+  };
+  TimeModel model =
+      Model(std::vector<LayerTime>(64, Seconds(0.001, 0.01)), /*rate=*/1e6);
+  // Messages cost nothing, so the smallest threshold is best.
+  EXPECT_LE(best(model), 4096);
+  model.link.message_time = absl::Milliseconds(1);
+  EXPECT_GE(best(model), 4096);
+  // Nothing takes time, so each threshold is equally good.
+  model.link.message_time = absl::ZeroDuration();
+  model.link.rate = kInfinity;
+  EXPECT_EQ(best(model), FusionTuner::kBytesFirst);
 }
 
 // The search is short here: a hundred timelines at most.
