@@ -246,6 +246,17 @@ TEST_P(TransportContractTest, PortInUseIsAnErrorWithThePort) {
   EXPECT_THAT(second.status(), IsUnavailable(first->address()));
 }
 
+TEST_P(TransportContractTest, PeerMayComeBack) {
+  for (size_t lives = 1; lives <= 3; ++lives) {
+    worker = TestNode::Start(GetParam(), kWorker0);
+    ASSERT_TRUE(Join());
+    worker->SendTo(kShard0, 1, 10);
+    ASSERT_TRUE(Await([&] { return shard->heard.size() == lives; }));
+    worker->Stop();
+    ASSERT_TRUE(Await([&] { return shard->ended.size() == lives; }));
+  }
+}
+
 TEST_P(TransportContractTest, EachSideMayShutDownAndThePeerLearnsIt) {
   for (const bool dialler_ends : {false, true}) {
     SCOPED_TRACE(dialler_ends ? "the dialler" : "the dialled");
