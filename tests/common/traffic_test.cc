@@ -31,6 +31,10 @@ LayerSpec Fc(int64_t m, int64_t n, int64_t k) {
   return {"fc", LayerKind::kFullyConnected, m, n, m * n, k, true};
 }
 
+LayerSpec Conv(int64_t elements) {
+  return {"conv", LayerKind::kConvolution, 1, elements, elements, 1};
+}
+
 Placement Place(const std::vector<LayerSpec>& layers, int shards) {
   absl::StatusOr<Placement> placement = Placement::Make(layers, shards);
   EXPECT_TRUE(placement.ok()) << placement.status();
@@ -72,6 +76,98 @@ TEST(TrafficTest, EvenPlacementMatchesTheCostModel) {
   }
 }
 
+// Values that a node sends plus receives, and the frames that carry them.
+struct Moved {
+  int64_t values;
+  int64_t frames;
+};
+
+using Nodes = std::vector<Moved>;
+
+struct HandCount {
+  const char* name;
+  LayerSpec layer;
+  Scheme scheme;
+  int64_t workers;
+  int64_t servers;
+  Nodes nodes;
+};
+
+LayerSpec WithBias(LayerSpec layer) {
+  layer.parameters += layer.m;
+  return layer;
+}
+
+// Three segments of 600 elements have 208, 208 and 184. Conv(525000) has a
+// chunk of 524288 elements, which is 8 frames, on shard 0, and a chunk of 712,
+// which is one frame, on shard 1.
+const HandCount kHandCounts[] = {
+    {"factors", Fc(30, 20, 7), Scheme::kFactor, 3, 5,
+     Nodes{{4 * 350, 8}, {4 * 350, 8}, {4 * 350, 8}, {0, 0}, {0, 0}}},
+    {"long factor", Fc(32768, 65537, 1), Scheme::kFactor, 3, 1,
+     Nodes(3, {4 * (32768 + 65537), 4 * (1 + 2)})},
+    {"uneven ring", Fc(30, 20, 7), Scheme::kRing, 3, 4,
+     Nodes{{2400 - 208 - 2 * 208 - 184, 8},
+           {2400 - 208 - 2 * 184 - 208, 8},
+           {2400 - 184 - 2 * 208 - 208, 8},
+           {0, 0}}},
+    {"even ring", Fc(64, 64, 7), Scheme::kRing, 8, 1,
+     Nodes(8, {4 * 7 * 512, 4 * 7})},
+    {"uneven shards", Conv(525000), Scheme::kServer, 3, 2,
+     Nodes{{2 * (712 + 2 * 524288), 2 * (1 + 2 * 8)},
+           {2 * (524288 + 2 * 712), 2 * (8 + 2 * 1)},
+           {2 * (524288 + 712), 2 * (8 + 1)}}},
+    {"two frames", Conv(65537), Scheme::kServer, 2, 1,
+     Nodes(2, {2 * 65537, 2 * 2})},
+    {"bias to a server", WithBias(Fc(100, 10, 2)), Scheme::kServer, 2, 1,
+     Nodes(2, {2 * 1100, 2})},
+    {"no bias by factors", WithBias(Fc(100, 10, 2)), Scheme::kFactor, 2, 1,
+     Nodes(2, {2 * 220, 2 * 2})},
+};
+
+// Frames have headers of 48 bytes, and end at the same elements in each wire
+// type.
+TEST(TrafficTest, TrafficMatchesAHandCount) {
+  for (const HandCount& c : kHandCounts) {
+    for (const WireType wire : kWireTypes) {
+      const int64_t value_bytes = wire == WireType::kFloat32 ? 4 : 2;
+      std::vector<int64_t> expected;
+      for (const auto& [values, frames] : c.nodes) {
+        expected.push_back(value_bytes * values + 48 * frames);
+      }
+      EXPECT_EQ(PredictLinkBytes({c.layer}, {Route{c.scheme, wire}},
+                                 Place({c.layer}, static_cast<int>(c.servers)),
+                                 HostMap::OneEach(c.workers, c.servers), 48,
+                                 kFrameMax),
+                expected)
+          << c.name << ", " << WireTypeName(wire);
+    }
+  }
+}
+
+TEST(TrafficTest, LayersAddUp) {
+  LayerSpec on_ring = Fc(30, 20, 7);
+  on_ring.name = "ring";
+  const std::vector<LayerSpec> layers = {
+      Conv(525000),
+      {"vector", LayerKind::kVector, 1, 1000, 1000, 1},
+      Fc(30, 20, 7),
+      on_ring};
+  // The vector is on shard 1, with the small chunk of the convolution.
+  const int64_t large = 2 * 524288;
+  const int64_t small = 2 * (712 + 1000);
+  const int64_t factors = 4 * 350;
+  EXPECT_THAT(
+      PredictLinkBytes(layers,
+                       {Route{Scheme::kServer}, Route{Scheme::kServer},
+                        Route{Scheme::kFactor}, Route{Scheme::kRing}},
+                       Place(layers, 2), HostMap::OneEach(3, 2), 0, kFrameMax),
+      ElementsAre(
+          4 * (small + 2 * large + factors + 2400 - 208 - 2 * 208 - 184),
+          4 * (large + 2 * small + factors + 2400 - 208 - 2 * 184 - 208),
+          4 * (large + small + factors + 2400 - 184 - 2 * 208 - 208)));
+}
+
 TEST(TrafficTest, TrafficBeyondInt64IsTheLargestNumber) {
   const LayerSpec layer = Fc(int64_t{1} << 20, 1, kLayerRowsMax);
   EXPECT_THAT(
@@ -105,8 +201,7 @@ TEST(HostTrafficTest, UnevenHostsAreCountedOneByOne) {
   };
   // Chunks of 524288 and 712 elements, on shards 0 and 1. Each host moves a
   // chunk once each way, however many workers it has.
-  const LayerSpec conv = {"conv", LayerKind::kConvolution, 1, 525000, 525000,
-                          1};
+  const LayerSpec conv = Conv(525000);
   const int64_t large = 2 * 4 * 524288;
   const int64_t small = 2 * 4 * 712;
   EXPECT_THAT(
@@ -140,7 +235,7 @@ TEST(HostTrafficTest, SegmentsFollowTheRingOfHosts) {
 TEST(HostTrafficTest, FramesAndPullsCountOnceForEachHost) {
   // 65537 elements are two frames. Three hosts of two workers; the shard is on
   // host 0, which sends to two hosts.
-  const LayerSpec layer = {"conv", LayerKind::kConvolution, 1, 65537, 65537, 1};
+  const LayerSpec layer = Conv(65537);
   const int64_t host = 2 * (4 * 65537 + 2 * 48) + 48;
   EXPECT_THAT(PredictLinkBytes({layer}, {Route{Scheme::kServer}},
                                Place({layer}, 1), HostMap::Of({6, 1, 3}), 48,
@@ -162,6 +257,24 @@ TEST(InitialTrafficTest, EachWorkerOfAHostFetchesByItself) {
       PredictInitialBytes({Route()}, Place({layer}, 1), HostMap({0, 0, 0}, {1}),
                           48, kFrameMax, /*servers_update=*/true),
       ElementsAre(48 + 40 + 3 * fetch, 48 + 40 + 3 * fetch));
+}
+
+TEST(InitialTrafficTest, FirstWorkerSendsAndEachWorkerFetches) {
+  // Chunk 0 (8 frames) is on shard 0, chunk 1 (1 frame) on shard 1.
+  const int64_t large = 4 * 524288 + 8 * 48;
+  const int64_t small = 4 * 712 + 48;
+  EXPECT_THAT(
+      PredictInitialBytes({Route()}, Place({Conv(525000)}, 2),
+                          HostMap::OneEach(3, 2), 48, kFrameMax,
+                          /*servers_update=*/true),
+      ElementsAre(
+          // Worker 0 sends and fetches chunk 1; shard 0 serves the two others.
+          small + (48 + small) + 2 * (48 + large),
+          // Worker 1 fetches chunk 0; shard 1 is filled and serves the two
+          // others.
+          (48 + large) + small + 2 * (48 + small),
+          // Worker 2 fetches both chunks.
+          (48 + large) + (48 + small)));
 }
 
 TEST(InitialTrafficTest, OnlyShardUpdatesAreFetchedBySixteenBits) {
