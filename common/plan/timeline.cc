@@ -22,7 +22,7 @@
 // a layer on all links at once (LinkBookings), and adds an event for the time
 // at which they have arrived. The workers of a host add up their gradients
 // before, and hand the outcome on to each other at the end. With decoupled
-// rounds, the second half of each round is not an event: Gather plays all
+// rounds, the second half of each round is not an event: Request plays all
 // second halves, in forward order, after the whole backward pass.
 //
 // Read Play, then Take and the functions that it calls, in the order of the
@@ -92,8 +92,8 @@ struct Scene {
 
 // Iteration under way. Times are seconds from the iteration's start. An
 // iteration starts with the forward pass. With decoupled rounds it starts with
-// the backward pass and ends with the next forward pass, because workers gather
-// results during that pass.
+// the backward pass and ends with the next forward pass, because workers
+// request results during that pass.
 class Player {
  public:
   // `scene` is not owned and must outlive this.
@@ -207,7 +207,7 @@ class Player {
   void Factors(double now, size_t layer);
   void ShareFactors(double now, size_t layer);
   // Books the second halves of decoupled rounds, from `now` on.
-  void Gather(double now);
+  void Request(double now);
 
   const Scene& scene_;  // Not owned.
   LinkBookings links_;  // Links of all hosts.
@@ -410,7 +410,7 @@ void Player::ShareFactors(double now, size_t layer) {
 // Workers request the results of chunks in forward order, once the backward
 // pass is over. A request is a frame without payload. All requests leave before
 // the first result.
-void Player::Gather(double now) {
+void Player::Request(double now) {
   absl::c_stable_sort(reduced_, [](const auto& a, const auto& b) {
     return a.second->layer < b.second->layer;
   });
@@ -449,7 +449,7 @@ double Player::Play() {
   if (!model.decoupled) {
     return std::max(device_, *absl::c_max_element(done_));
   }
-  Gather(backward_end_);
+  Request(backward_end_);
   // Products of factors that came in time may last longer than the backward
   // pass.
   double forward = device_;

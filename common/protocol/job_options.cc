@@ -68,9 +68,8 @@ PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
         "deterministic keeps the first plan, of which all runs have "
         "the same bits";
   } else if (options.sparsity.share > 0) {
-    rules.fixed = absl::StrCat(
-        "with sparsity ", options.sparsity.share,
-        " the plan cannot change after the dense steps");
+    rules.fixed = absl::StrCat("with sparsity ", options.sparsity.share,
+                               " the plan cannot change after the dense steps");
   }
   rules.fusion_bytes = options.fusion_bytes;
   rules.choose_fusion = options.tune_fusion;

@@ -301,7 +301,7 @@ TEST(TimelineTest, WithoutOverlapNothingLeavesBeforeTheEndOfBackward) {
 }
 
 // The figures of DeAR: forward 1, backward 2, all-reduce 4.
-TEST(TimelineTest, DecoupledRoundsAreGatheredDuringForward) {
+TEST(TimelineTest, DecoupledRoundsAreRequestedDuringForward) {
   constexpr double kStep = 100;
   const std::vector<LayerSpec> layers = Vectors(100, 10000);
   TimeModel model =

@@ -71,7 +71,7 @@ void SimulatedTrainer::Forward(int layer) {
   if (layer == layers()) return Backward(layer - 1);
   if (done_step_[layer] < step_ - 1) {
     awaited_layer_ = layer;
-    machine_.OnWait(layer, outbox_);
+    machine_.OnHurry(layer, outbox_);
     return Execute();
   }
   events_->At(Compute(step_, program_->times[layer].forward),
