@@ -18,6 +18,7 @@ absl::StatusOr<std::shared_ptr<Device>> MakeGpuDevice(int /*number*/) {
 
 absl::StatusOr<std::unique_ptr<Client>> ConnectOnGpu(
     const ClientOptions& /*options*/, const GpuOptions& /*gpu*/,
+    // NOLINTNEXTLINE(performance-unnecessary-value-param): the other one moves.
     std::vector<LayerBinding> /*layers*/, Stream /*stream*/) {
   return BuiltWithoutCuda();
 }
