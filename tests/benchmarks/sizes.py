@@ -46,8 +46,12 @@ def module_of(path):
 
 
 def walk(program):
-    """The modules on the way of a gradient, and the number of locks of Push."""
-    entered = [line.split() for line in output(program).splitlines()]
+    """The modules on the way of a gradient, and the number of locks of Push; None if the program
+    was built without --config=walk."""
+    done = subprocess.run([program], cwd=TOP, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        return None
+    entered = [line.split() for line in done.stdout.splitlines()]
     addresses = sorted({address for _, address in entered})
     found = subprocess.run(["addr2line", "--exe", program, "--functions", "--demangle"],
                            input="\n".join(addresses), cwd=TOP, check=True,
@@ -82,8 +86,9 @@ def measure():
         "begin_step": len(classes),
         "glossary": len(terms) - 2,
     }
-    if os.path.exists(os.path.join(TOP, WALK)):
-        modules, locks = walk(WALK)
+    walked = walk(WALK) if os.path.exists(os.path.join(TOP, WALK)) else None
+    if walked is not None:
+        modules, locks = walked
         figures.update(way=len(modules), push_locks=locks, way_modules=modules)
     return figures
 
