@@ -139,7 +139,7 @@ class WorkerMachine final : public Machine {
   int64_t begun_step_;       // The last step that the caller has begun.
   SampleSchedule schedule_;  // Decides of which rounds there are samples.
   Verdicts verdicts_;        // Verdicts that this worker knows.
-  // By layer, the block layer included.
+  // Ledgers and syncers of all layers, with those of the block layer.
   std::vector<RoundLedger> ledgers_;
   std::vector<std::unique_ptr<Syncer>> syncers_;
   SendPlan plan_;               // Decides when each layer is sent.
