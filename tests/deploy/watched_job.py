@@ -17,9 +17,16 @@ TIMES = {"layers": [{"name": name, "forward_seconds": 0.005, "backward_seconds":
                     for name in ("first", "second")]}
 
 
+held = []  # Sockets.
+
+
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """Returns a port that the kernel gives to no process that asks for a free one, until this
+    process ends. Programs that set SO_REUSEADDR can listen there."""
+    held.append(socket.socket())
+    held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held[-1].bind(("127.0.0.1", 0))
+    return held[-1].getsockname()[1]
 
 
 class ThisMachine:

@@ -33,9 +33,6 @@ worker() {
     > $dir/worker$1.$2.log 2>&1 &
   eval pid_w$1=$!
 }
-port=$(python3 -c '
-import socket
-s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 status() { $ctl status --server=127.0.0.1:$port --json; }
 # Waits until the job has two workers and each shard a current backup.
 settled() {

@@ -32,9 +32,6 @@ using testing::StartsWith;
 // of its process.
 constexpr char kJob[] = R"(
 export NEREUS_LOG_FORMAT=json
-port=$(python3 -c '
-import socket
-s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 server() { $server "$@" --job-name=train 2> $dir/s$n.log > /dev/null & }
 begin() {
   n=0; server --shard=0 --servers=2 --workers=2 --control-port=$port "$@"

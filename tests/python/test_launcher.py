@@ -29,17 +29,27 @@ def set_all(monkeypatch, **variables):
         monkeypatch.setenv(name, str(value))
 
 
-def free_port():
-    """Returns a port that is free and follows one that is free."""
+def held_port(port=0):
+    """Returns a socket that holds a port: the kernel gives it to no process that asks for a free
+    one. Programs that set SO_REUSEADDR can listen there."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", port))
+    return held
+
+
+@pytest.fixture
+def master_port():
+    """A port that is free, as is the next one."""
     while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
+        with held_port() as first:
             port = first.getsockname()[1]
             try:
-                second.bind(("127.0.0.1", port + 1))
+                with held_port(port + 1):
+                    yield port
+                    return
             except (OSError, OverflowError):
                 continue
-            return port
 
 
 # ---- Variables.
@@ -104,27 +114,26 @@ def test_a_process_that_was_started_alone_has_no_job():
 # ---- Jobs.
 
 @pytest.fixture
-def start(root, tmp_path, library_path):
+def start(root, tmp_path, library_path, master_port):
     """Starts ranks of a program of torch_programs.py, as torchrun does."""
     pytest.importorskip("torch")
     processes = []
     server = os.environ["NEREUS_SERVER_BINARY"]
 
     def start_ranks(*program, ranks=2):
-        port = free_port()
         environment = {
             **os.environ, "PYTHONPATH": os.path.join(root, "worker", "python"),
             "PATH": os.pathsep.join([os.path.dirname(server), os.environ["PATH"]]),
             "PYTHONUNBUFFERED": "1", "TEST_FOLDER": str(tmp_path), "WORLD_SIZE": str(ranks),
             "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port)}
+            "MASTER_PORT": str(master_port)}
         for rank in range(ranks):
             processes.append(subprocess.Popen(
                 [sys.executable, os.path.join(HERE, "torch_programs.py"), *program],
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                 env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank),
                      "NEREUS_LOCAL_RANK": str(rank)}))
-        return processes, port + 1
+        return processes, master_port + 1
 
     yield start_ranks
     for process in processes:
@@ -164,13 +173,13 @@ def test_the_server_ends_with_a_killed_rank_0(start):
         time.sleep(0.05)
 
 
-def test_torchrun_needs_no_coordinator(root, tmp_path, library_path):
+def test_torchrun_needs_no_coordinator(root, tmp_path, library_path, master_port):
     pytest.importorskip("torch")
     server = os.environ["NEREUS_SERVER_BINARY"]
     # torchrun of torch 1.13 does not start under Python 3.11 without -r and -t.
     result = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "-r", "1", "-t", "1",
-         "--nproc_per_node=2", f"--master_port={free_port()}",
+         "--nproc_per_node=2", f"--master_port={master_port}",
          os.path.join(HERE, "torch_programs.py"), "ranks"],
         capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": os.path.join(root, "worker", "python"),

@@ -6,13 +6,14 @@ error that it does not ask for, or not at all.
 """
 
 import argparse
+import itertools
 import json
 import os
 import queue
 import re
-import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -86,22 +87,14 @@ def work(rank):
         print("answer", json.dumps(answer), flush=True)
 
 
-def free_ports(count):
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
-
-
 class Runner:
     """Runs programs, with processes that are started anew after a failure."""
 
     def __init__(self, broken=""):
         self._broken = broken
         self._workers = []
+        self._folder = tempfile.TemporaryDirectory()
+        self._meetings = itertools.count()
 
     def close(self):
         for worker in self._workers:
@@ -113,22 +106,22 @@ class Runner:
         if not self._workers:
             self._workers = [Worker(rank, self._broken) for rank in range(WORKERS_MAX)]
         workers = self._workers[:program.workers]
-        port, meeting = free_ports(2)
         server = subprocess.Popen(
-            [os.environ["NEREUS_SERVER_BINARY"], "--host=127.0.0.1", f"--control-port={port}",
+            [os.environ["NEREUS_SERVER_BINARY"], "--host=127.0.0.1",
              f"--workers={program.workers}", "--servers=1", "--log-level=error",
-             *program.flags()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+             *program.flags()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        meeting = os.path.join(self._folder.name, f"meeting_{next(self._meetings)}")
         try:
+            coordinator = re.match(r"listening control=(\S+)", server.stdout.readline())[1]
             for worker in workers:
-                worker.ask(seed=program.seed, without=list(without),
-                           coordinator=f"127.0.0.1:{port}",
-                           meeting=f"tcp://127.0.0.1:{meeting}")
+                worker.ask(seed=program.seed, without=list(without), coordinator=coordinator,
+                           meeting=f"file://{meeting}")
             expected = None if program.refusal else torch_fuzz.reference(program)
             until = time.monotonic() + LIMIT_SECONDS
             answers = [worker.answer(until) for worker in workers]
         finally:
             server.kill()
-            server.wait()
+            server.communicate()
         wrong = self._judge(program, answers, expected)
         if wrong or program.refusal:
             wrong += "".join(f"\n    | {line}" for worker in workers

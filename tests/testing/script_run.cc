@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "tests/testing/held_port.h"
 #include "tests/testing/program_run.h"
 
 namespace nereus {
@@ -45,8 +46,10 @@ await() {
 int ScriptRun::RunScript(const std::string& script) {
   const std::string folder =
       absl::StrCat(testing::TempDir(), "/script_", getpid());
-  ProgramRun run(
-      {"/bin/sh", "-c", absl::StrCat("dir=", folder, "\n", kPrograms, script)});
+  const HeldPort port;
+  ProgramRun run({"/bin/sh", "-c",
+                  absl::StrCat("dir=", folder, "\nport=", port.port(), "\n",
+                               kPrograms, script)});
   const int code = run.Finish();
   output_ = run.output() + run.error();
   return code;

@@ -9,7 +9,8 @@ class ScriptRun {
  public:
   // Runs `script` in sh and returns its exit code. The variables $server,
   // $worker and $ctl are the paths of programs, $examples is the folder of the
-  // examples, and $dir is an empty folder. The script may call two functions:
+  // examples, $dir is an empty folder, and $port is a HeldPort. The script may
+  // call two functions:
   //
   //   start_server FLAGS    starts a server in the background and waits until
   //                         it listens. Sets $control and $data to its
