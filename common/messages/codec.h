@@ -31,9 +31,12 @@ namespace nereus {
 // bool, a string, an enum, a Duration, a Time, a struct with such a list, or an
 // optional, a vector, a set or a map of these. The number of an enum in a
 // message is its value plus one: 0 means that the sender has not set the field,
-// which is an error. Strings of Protobuf
-// must be UTF-8, and a text may quote any bytes: bytes that are not ASCII
-// travel as C escapes ("\xc3"), but in fields of type `bytes` as they are.
+// which is an error. A map is a list of messages with the fields `key` and
+// `value`, as Protobuf's own maps are on the wire. Those have no fixed order,
+// and a program with ThreadSanitizer cannot use them with a library that was
+// compiled without. Strings of Protobuf must be UTF-8, and a text may quote any
+// bytes: bytes that are not ASCII travel as C escapes ("\xc3"), but in fields
+// of type `bytes` as they are.
 //
 // Messages come from the network, and may be hostile. While it reads, a codec
 // checks that enums are known. Lists add their own checks (Verify, AtMost);
