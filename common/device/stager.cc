@@ -50,14 +50,23 @@ absl::StatusOr<cudaStream_t> Stager::MakeStream(absl::string_view what) {
   return stream;
 }
 
-Stager::~Stager() {
+void Stager::Drain() {
   const DeviceScope scope(device_, "staging");
   for (const cudaStream_t stream : {out_, in_, side_stream_}) {
     if (stream == nullptr) continue;
-    absl::Status status = CudaStatus(cudaStreamSynchronize(stream), "staging",
-                                     "cudaStreamSynchronize");
-    status.Update(
-        CudaStatus(cudaStreamDestroy(stream), "staging", "cudaStreamDestroy"));
+    const absl::Status status = CudaStatus(cudaStreamSynchronize(stream),
+                                           "staging", "cudaStreamSynchronize");
+    if (!status.ok()) NEREUS_LOG(Error) << status.message();
+  }
+}
+
+Stager::~Stager() {
+  Drain();
+  const DeviceScope scope(device_, "staging");
+  for (const cudaStream_t stream : {out_, in_, side_stream_}) {
+    if (stream == nullptr) continue;
+    const absl::Status status =
+        CudaStatus(cudaStreamDestroy(stream), "staging", "cudaStreamDestroy");
     if (!status.ok()) NEREUS_LOG(Error) << status.message();
   }
   std::deque<Incoming> dropped;

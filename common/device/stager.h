@@ -41,6 +41,9 @@ class Stager {
 
   // Waits until the work on out(), in() and side_stream() is done.
   ~Stager();
+  // Waits for the same, so that memory which this work uses can be freed before
+  // this object. Logs errors.
+  void Drain();
   Stager(const Stager&) = delete;
   Stager& operator=(const Stager&) = delete;
 
