@@ -32,6 +32,8 @@ FOLDERS = {
     "common/protocol": "pure common/compute common/plan common/tensor",
     "common/messages": "pure common/plan common/protocol proto",
     "common/network": "pure common/protocol",
+    "common/share": "pure",
+    "common/share/file": "common/share",
     "common/transport": "pure common/messages common/protocol common/tensor proto",
     "common/transport/memory": "common/protocol common/tensor",
     "common/transport/socket": "common/protocol common/tensor common/transport "
@@ -55,17 +57,19 @@ FOLDERS = {
                       "server/shard",
     "server/report": "common/metrics common/plan common/protocol",
     "server/admin": "common/checkpoint common/compute common/flags common/messages "
-                    "common/plan common/protocol common/rpc server/admin/simulate "
+                    "common/plan common/protocol common/rpc common/share "
+                    "common/share/file server/admin/simulate "
                     "server/process server/report",
     "server/admin/simulate": "pure common/network common/plan common/protocol "
                              "server/shard worker/machine",
     "worker/public": "common/compute common/plan common/protocol common/tensor",
-    "worker/machine": "pure common/compute common/plan common/protocol "
+    "worker/machine": "pure common/compute common/plan common/protocol common/share "
                       "common/tensor worker/public",
     "worker/measure": "common/plan common/protocol common/trace worker/public",
     "worker/client": "common/compute common/driver common/messages common/plan common/trace "
-                     "common/metrics common/protocol common/rpc common/tensor "
-                     "common/transport common/transport/socket worker/machine worker/measure "
+                     "common/metrics common/protocol common/rpc common/share "
+                     "common/share/file common/tensor common/transport common/transport/socket "
+                     "worker/machine worker/measure "
                      "worker/public",
     "worker/gpu": "common/compute common/device common/driver common/metrics common/plan "
                   "common/protocol common/tensor common/trace worker/client "
