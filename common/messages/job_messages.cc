@@ -87,6 +87,7 @@ void Fields(Codec& c, PhaseTimes& times) {
   c("backward", times.backward);
   c("other", times.other);
   c("waiting", times.waiting);
+  c.Unless(absl::ZeroDuration(), "turn", times.turn);
 }
 
 static void Fields(Codec& c, BusyLink& link) {

@@ -1,5 +1,6 @@
 #include "common/messages/messages.h"
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -33,6 +34,12 @@ void Fields(Codec& c, JoinRequest& request) {
   c("has_checkpoints", request.has_checkpoints);
   c("products", request.products);
   c("host", request.host);
+  c("turn_base", request.turn_base);
+  c.Verify([&]() -> absl::Status {
+    if (std::isfinite(request.turn_base.value_or(0))) return absl::OkStatus();
+    return InvalidArgumentError("turn_base is ", *request.turn_base,
+                                ", must be finite");
+  });
 }
 
 static void Fields(Codec& c, Resume& resume) {
@@ -271,6 +278,23 @@ static void Fields(Codec& c, SetFusion& set) {
   });
 }
 
+void Fields(Codec& c, TurnRule& rule) {
+  c("base", rule.base);
+  c.Unless(absl::ZeroDuration(), "cost", rule.cost);
+  c.Verify([&]() -> absl::Status {
+    if (!std::isfinite(rule.base)) {
+      return InvalidArgumentError("TurnRule.base is ", rule.base,
+                                  ", must be finite");
+    }
+    if (rule.cost >= absl::ZeroDuration() && rule.cost <= kTurnCostMax) {
+      return absl::OkStatus();
+    }
+    return InvalidArgumentError(
+        "TurnRule.cost is ", absl::FormatDuration(rule.cost),
+        ", must be from 0", " to ", absl::FormatDuration(kTurnCostMax));
+  });
+}
+
 static void Fields(Codec& c, SaveLast& last) {
   c("epoch", last.epoch);
   c("round", last.round);
@@ -302,7 +326,7 @@ static void Fields(Codec& c, MemberMessage& message) {
 static void Fields(Codec& c, CoordinatorMessage& message) {
   c.OneOf({"waiting", "refusal", "prepare_epoch", "epoch_start", "job_over",
            "set_fusion", "save_last", "gathered", "ask_to_leave", "trace_order",
-           "clock_answer", "trace_end", "lobby_gathered"},
+           "clock_answer", "trace_end", "lobby_gathered", "turn_rule"},
           message);
 }
 

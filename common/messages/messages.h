@@ -25,5 +25,6 @@ absl::StatusOr<CoordinatorMessage> FromProto(
 void Fields(Codec& c, JoinRequest& request);
 void Fields(Codec& c, Gathered& gathered);
 void Fields(Codec& c, LobbyGathered& gathered);
+void Fields(Codec& c, TurnRule& rule);
 
 }  // namespace nereus

@@ -26,13 +26,14 @@ struct BusyLink {
 // Times of a worker's caller in one step, or in several. A step lasts from one
 // begin to the next (StepPhases).
 struct PhaseTimes {
-  absl::Duration forward;   // Before the first push.
-  absl::Duration backward;  // From there to the last push.
-  absl::Duration other;     // After the last push, such as an optimizer.
-  absl::Duration waiting;   // In calls that wait for the job.
+  absl::Duration forward;    // Before the first push.
+  absl::Duration backward;   // From there to the last push.
+  absl::Duration other;      // After the last push, such as an optimizer.
+  absl::Duration waiting;    // In calls that wait for the job.
+  absl::Duration turn = {};  // While another job had the shared device.
 
   absl::Duration computing() const { return forward + backward + other; }
-  absl::Duration total() const { return computing() + waiting; }
+  absl::Duration total() const { return computing() + waiting + turn; }
   bool operator==(const PhaseTimes&) const = default;
 };
 

@@ -116,6 +116,7 @@ absl::Status OutcomeOf(const JobOver& over);
 //     CheckpointPart          -->   a shard's file is on disk
 //     CheckpointDamaged       -->   the checkpoint to go on from is damaged
 //                             <--   SetFusion, with JobOptions::tune_fusion
+//                             <--   TurnRule, in a job that shares devices
 //     FusionTimed             -->
 //     Measured                -->   with JobOptions::measure
 //     FactorRows              -->   a caller has seen the rows of its layers
@@ -198,6 +199,9 @@ struct JoinRequest {
   // layers may go by factors, all workers must send the same name.
   std::string products = "cpu";
   HostClaim host;  // Host that the process runs on.
+  // Workers that share their device with other jobs: place in the order of
+  // turns at which they begin (TurnRule::base). Finite.
+  std::optional<double> turn_base = std::nullopt;
 };
 
 // First message on a new session of a process that is a member already.
@@ -506,6 +510,28 @@ struct SetFusion {
   bool operator==(const SetFusion&) const = default;
 };
 
+// Longest time of a turn in a TurnRule.
+inline constexpr absl::Duration kTurnCostMax = absl::Hours(24);
+
+// Place of a job in the order of turns, for workers that share their devices
+// with other jobs (common/share/turn_table.h). All workers of the job compute
+// their keys by the same rule, so all nodes take turns in the same order. The
+// rule changes when the workers have measured a step anew. A worker that hears
+// of a change later than others may take a turn in another order, which costs
+// time and nothing else.
+struct TurnRule {
+  double base = 0;      // Key of step 0, times the weight; seconds.
+  absl::Duration cost = {};  // Time of a turn; 0: not measured yet.
+
+  // Returns TurnSlot::key of a step for a job of this weight.
+  double KeyOf(int64_t step, double weight) const {
+    return (base + static_cast<double>(step) * absl::ToDoubleSeconds(cost)) /
+           weight;
+  }
+
+  bool operator==(const TurnRule&) const = default;
+};
+
 // Asks for the last checkpoint, after all workers have left. Each shard saves
 // its chunks as of `round`, and the worker of rank `sender` sends the shards
 // the worker-owned layers.
@@ -601,6 +627,6 @@ struct TraceEnd {
 using CoordinatorMessage =
     std::variant<Waiting, Refusal, PrepareEpoch, EpochStart, JobOver, SetFusion,
                  SaveLast, Gathered, AskToLeave, TraceOrder, ClockAnswer,
-                 TraceEnd, LobbyGathered>;
+                 TraceEnd, LobbyGathered, TurnRule>;
 
 }  // namespace nereus

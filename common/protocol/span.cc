@@ -34,6 +34,8 @@ absl::string_view SpanKindName(SpanKind kind) {
       return "copy out";
     case SpanKind::kCopyIn:
       return "copy in";
+    case SpanKind::kTurn:
+      return "turn";
   }
   return "unknown";
 }

@@ -38,11 +38,13 @@ enum class SpanKind : uint8_t {
   kCompute = 13,
   kCopyOut = 14,
   kCopyIn = 15,
+  // Span of a worker's caller: another job had the device that they share.
+  kTurn = 16,
 };
 
 // Smallest and largest number of a SpanKind.
 inline constexpr int kSpanKindMin = 1;
-inline constexpr int kSpanKindMax = 15;
+inline constexpr int kSpanKindMax = 16;
 
 // Returns the name of `kind` in a trace: "backward".
 absl::string_view SpanKindName(SpanKind kind);

@@ -338,7 +338,9 @@ absl::Status Coordinator::OnMemberMessage(MemberRecord& member,
   } else if (const auto* measured = std::get_if<Measured>(&message)) {
     NEREUS_TRY(Replanner::Check(*measured, *job()));
     tally_.OnMeasured(member.id, measured->sync_times);
-    if (member.is_worker()) epochs_.OnMeasured(member, *measured, now, out);
+    if (member.is_worker() && epochs_.OnMeasured(member, *measured, now, out)) {
+      Save(out);
+    }
   } else if (const auto* lost = std::get_if<LostPeer>(&message)) {
     const auto goes = epochs_.OnLostPeer(member, *lost, now, out);
     if (!goes.has_value()) return absl::OkStatus();

@@ -30,7 +30,8 @@ absl::Status CheckActivity(const Activity& activity) {
                                 activity.bytes_received},
                      [](int64_t count) { return count >= 0; }) &&
       absl::c_all_of(std::array{activity.times.forward, activity.times.backward,
-                                activity.times.other, activity.times.waiting},
+                                activity.times.other, activity.times.waiting,
+                                activity.times.turn},
                      [](absl::Duration time) {
                        return time >= absl::ZeroDuration() &&
                               time < kActivityMax;

@@ -49,6 +49,8 @@ struct EpochInForce {
   // Times in this epoch; absent before all workers have measured. Members are
   // not told them.
   std::optional<KnownTimes> times;
+  // Rule of turns; absent if no worker shares its device with other jobs.
+  std::optional<TurnRule> turns;
 
   // True if `member` drops its values as the epoch begins.
   bool IsFromBase(PeerId member) const;

@@ -21,6 +21,10 @@ namespace nereus {
 
 namespace {
 
+// Smallest change of the time of a turn that is told to the workers, as a part
+// of that time.
+constexpr double kTurnChangeMin = 0.2;
+
 bool AllBackupsAreCurrent(const Job& job) {
   return absl::c_all_of(job.shard_servers, [](const ShardServers& each) {
     return each.backup_is_current;
@@ -107,7 +111,9 @@ absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
                                 plan.status().message());
   }
   job.routes = std::move(plan->routes);
-  job.options.measure = replanner_.measures(options_.spec.options);
+  in_force_.turns = roster_.FirstTurns();
+  job.options.measure =
+      replanner_.measures(options_.spec.options) || in_force_.turns.has_value();
   // The first step goes by this plan. The workers see their rows in it, and the
   // second step can go by the plan for these rows.
   if (LearnsRows(job)) job.switch_round = job.history.first_step;
@@ -145,18 +151,39 @@ void Epochs::OnReport(MemberRecord& member, const EpochReport& report) const {
   if (is_current) member.report = report;
 }
 
-void Epochs::OnMeasured(const MemberRecord& member, const Measured& measured,
+bool Epochs::OnMeasured(const MemberRecord& member, const Measured& measured,
                         absl::Time now, CoordinatorOutbox& out) {
-  if (!replanner_.OnMeasured(member.id.rank, measured, *job(), now)) return;
+  const bool has_news =
+      replanner_.OnMeasured(member.id.rank, measured, *job(), now);
+  const bool has_turns = UpdateTurns(out);
+  if (!has_news) return has_turns;
   in_force_.times = *replanner_.known(*job(), fusion_.bytes());
   const std::string news = Replanner::Describe(*in_force_.times);
   out.push_back(Announce{false, news, {LogEvent::kPlan}});
   if (WantsAnotherPlan()) {
     reasons_.insert(ChangeReason::kBetterPlan);
-    return;
+    return has_turns;
   }
   reasons_.erase(ChangeReason::kBetterPlan);
   TuneFusionAnew(out);
+  return has_turns;
+}
+
+bool Epochs::UpdateTurns(CoordinatorOutbox& out) {
+  auto cost = replanner_.ComputingTime(*job());
+  if (!in_force_.turns.has_value() || !cost.has_value()) return false;
+  cost = std::min(*cost, kTurnCostMax);
+  TurnRule& rule = *in_force_.turns;
+  // Small changes are noise.
+  if (rule.cost > absl::ZeroDuration() &&
+      absl::AbsDuration(*cost - rule.cost) < kTurnChangeMin * rule.cost) {
+    return false;
+  }
+  const auto step = static_cast<double>(BegunStep() + 1);
+  rule.base += step * absl::ToDoubleSeconds(rule.cost - *cost);
+  rule.cost = *cost;
+  roster_.TellWorkers(rule, out);
+  return true;
 }
 
 void Epochs::TuneFusionAnew(CoordinatorOutbox& out) {
@@ -469,6 +496,7 @@ void Epochs::Enter(NextEpoch next, bool restarts,
   target_.reset();
   awaits_manifest_until_ = absl::InfiniteFuture();
   current_backups_.clear();
+  if (!in_force_.turns.has_value()) in_force_.turns = roster_.FirstTurns();
   const bool was_restarted = Has(ChangeReason::kCoordinatorRestarted);
   reasons_.clear();
   factors_.OnEpoch(*job());
@@ -541,6 +569,9 @@ void Epochs::TellAll(CoordinatorOutbox& out) {
   const auto set =
       fusion_.OnEpoch(std::move(workers), job()->history.first_step - 1);
   if (set.has_value()) roster_.TellWorkers(*set, out);
+  if (in_force_.turns.has_value()) {
+    roster_.TellWorkers(*in_force_.turns, out);
+  }
 }
 
 void Epochs::Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
@@ -549,6 +580,9 @@ void Epochs::Greet(MemberRecord& member, uint64_t epoch, absl::Time now,
     member.Send(in_force_.StartFor(member.id, options_.lease()), out);
   if (fusion_.told().has_value() && member.is_worker()) {
     member.Send(*fusion_.told(), out);
+  }
+  if (in_force_.turns.has_value() && member.is_worker()) {
+    member.Send(*in_force_.turns, out);
   }
   if (!target_.has_value()) return;
   member.times.asked_at = now;

@@ -116,7 +116,9 @@ class Epochs {
   // OnFactorRows and OnLostPeer: the job runs, and the member is admitted.
   void OnHeartbeat(const MemberRecord& member, const Heartbeat& heartbeat);
   void OnReport(MemberRecord& member, const EpochReport& report) const;
-  void OnMeasured(const MemberRecord& member, const Measured& measured,
+  // OnMeasured returns true if the rule of turns has changed: the caller must
+  // save the state.
+  bool OnMeasured(const MemberRecord& member, const Measured& measured,
                   absl::Time now, CoordinatorOutbox& out);
   void OnFusionTimed(const MemberRecord& member, const FusionTimed& timed,
                      CoordinatorOutbox& out);
@@ -213,6 +215,10 @@ class Epochs {
   // True if the workers have said something about factors that the job does not
   // have yet, and the job may change its plan for it.
   bool WantsPlanForFactors() const;
+  // Notes the measured time of a turn in the rule of turns. Keys go on from the
+  // next step: only later ones grow by the new time. Returns true if the rule
+  // has changed.
+  bool UpdateTurns(CoordinatorOutbox& out);
   // Starts the trials of thresholds of fusion again, if a threshold other than
   // the chosen one should be faster by the newest measurements of links.
   void TuneFusionAnew(CoordinatorOutbox& out);

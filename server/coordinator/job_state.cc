@@ -138,6 +138,7 @@ static void Fields(Codec& c, CoordinatorState& state) {
   c("next_rank", state.next_rank);
   c("all_from_base", state.epoch.all_from_base);
   c("workers_from_base", state.epoch.workers_from_base);
+  c("turns", state.epoch.turns);
   c("broken_links", state.epoch.broken_links);
   c("epoch_members", state.epoch.members);
   c("stretches", state.checkpoints.stretches);

@@ -305,6 +305,16 @@ int MemberList::WorkerHostsHere() const {
   return count == WorkersHere() ? 0 : count;
 }
 
+std::optional<TurnRule> MemberList::FirstTurns() const {
+  std::optional<TurnRule> first;
+  for (const MemberRecord& member : members_) {
+    const std::optional<double> base = member.request.turn_base;
+    if (!base.has_value()) continue;
+    if (!first.has_value() || *base > first->base) first = TurnRule{*base};
+  }
+  return first;
+}
+
 void MemberList::TellWorkers(const CoordinatorMessage& message,
                              CoordinatorOutbox& out) const {
   for (const MemberRecord& member : members_) {

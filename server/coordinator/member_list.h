@@ -237,6 +237,11 @@ class MemberList {
            }) == 0;
   }
 
+  // Returns the first rule of turns: the job begins behind all jobs that share
+  // a device with one of its workers. Returns nothing if no worker shares its
+  // device.
+  std::optional<TurnRule> FirstTurns() const;
+
   // Sends a message to each worker with an open session.
   void TellWorkers(const CoordinatorMessage& message,
                    CoordinatorOutbox& out) const;

@@ -77,7 +77,8 @@ std::optional<Pace> Paces::OwnPace(const Record& record) {
     return (last.times.*time - first.times.*time) / steps;
   };
   pace.step = {mean(&PhaseTimes::forward), mean(&PhaseTimes::backward),
-               mean(&PhaseTimes::other), mean(&PhaseTimes::waiting)};
+               mean(&PhaseTimes::other), mean(&PhaseTimes::waiting),
+               mean(&PhaseTimes::turn)};
   return pace;
 }
 

@@ -194,15 +194,14 @@ Measured Replanner::Slowest() const {
 // reason for a search.
 bool Replanner::OnMeasured(int32_t worker, const Measured& measured,
                            const Job& job, absl::Time now) {
-  if (rules_.cost != CostKind::kTime || job.PositionOf(worker) < 0) {
-    return false;
-  }
+  if (job.PositionOf(worker) < 0) return false;
   const auto [known, first] = measured_.try_emplace(worker, measured);
   known->second.step_time = measured.step_time;
   if (first || Differs(known->second, measured)) {
     known->second = measured;
     news_ = true;
   }
+  if (rules_.cost != CostKind::kTime) return false;
   const bool all = known_.has_value() || measured_.size() >= job.workers.size();
   if (!all || !news_ || now < not_before_) return false;
   Measured slowest = Slowest();
@@ -219,6 +218,11 @@ bool Replanner::OnMeasured(int32_t worker, const Measured& measured,
   asked_.reset();
   not_before_ = now + interval_ * static_cast<double>(int64_t{1} << changes_);
   return true;
+}
+
+std::optional<absl::Duration> Replanner::ComputingTime(const Job& job) const {
+  if (measured_.size() < job.workers.size()) return std::nullopt;
+  return TotalTime(Slowest().times);
 }
 
 void Replanner::OnEpoch(const Job& job, bool changed) {

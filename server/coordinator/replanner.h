@@ -77,6 +77,10 @@ class Replanner {
   bool OnMeasured(int32_t worker, const Measured& measured, const Job& job,
                   absl::Time now);
 
+  // Returns the time that a worker computes in a step, as the slowest worker of
+  // each layer has measured it; nothing before all workers have measured.
+  std::optional<absl::Duration> ComputingTime(const Job& job) const;
+
   // Starts an epoch, and forgets the measurements of workers that are gone.
   // `changed`: the epoch has a plan of Better.
   void OnEpoch(const Job& job, bool changed);

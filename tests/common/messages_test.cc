@@ -162,6 +162,29 @@ TEST(MessagesTest, FusionTrialWithANegativeNumberIsRefused) {
   }
 }
 
+TEST(MessagesTest, RuleOfTurnsIsFiniteOrRefused) {
+  const auto received = [](const TurnRule& rule) -> absl::StatusOr<TurnRule> {
+    const auto read = FromProto(ToProto(CoordinatorMessage(rule)));
+    if (!read.ok()) return read.status();
+    return std::get<TurnRule>(*read);
+  };
+  for (const TurnRule& rule :
+       {TurnRule{}, TurnRule{-1.5, absl::Milliseconds(20)},
+        TurnRule{1e9, kTurnCostMax}}) {
+    EXPECT_EQ(*received(rule), rule);
+  }
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const TurnRule& wrong : {TurnRule{infinity}, TurnRule{std::nan("")},
+                                TurnRule{0, -absl::Nanoseconds(1)},
+                                TurnRule{0, kTurnCostMax + absl::Seconds(1)}}) {
+    EXPECT_EQ(received(wrong).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  JoinRequest request;
+  request.turn_base = infinity;
+  EXPECT_FALSE(FromProto(ToProto(MemberMessage(request))).ok());
+}
+
 // A worker would otherwise report the failure of a job that goes on.
 TEST(MessagesTest, JobThatIsNotOverIsRefusedInJobOver) {
   const auto received = [](JobState state) {

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <set>
 #include <string>
@@ -344,6 +345,11 @@ void CheckConverted(const EpochStart& start) {
 void CheckConverted(const JobStatus& status) {
   ASSERT_NE(JobStateName(status.state), "unknown");
   for (const auto& member : status.members) ExpectRank(member.id);
+}
+void CheckConverted(const TurnRule& rule) {
+  ASSERT_TRUE(std::isfinite(rule.base));
+  ASSERT_GE(rule.cost, absl::ZeroDuration());
+  ASSERT_LE(rule.cost, kTurnCostMax);
 }
 template <typename... Messages>
 void CheckConverted(const std::variant<Messages...>& message) {

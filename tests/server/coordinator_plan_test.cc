@@ -243,6 +243,67 @@ TEST_F(CoordinatorPlanTest, AWorkerThatHasLeftDoesNotCountInTimesOfLayers) {
   EXPECT_EQ(sync_time(), absl::Milliseconds(9));
 }
 
+// ---- Turns at devices that jobs share.
+
+// A job of two workers, one of which shares its device.
+class CoordinatorTurnTest : public testing::Test {
+ protected:
+  CoordinatorTurnTest() : driver_(OptionsOf(2, 1)) {
+    driver_.Say(kShard0, ShardRequest(0));
+    JoinRequest shares = WorkerRequest("w0");
+    shares.turn_base = 12.5;
+    driver_.Say(kWorker0, shares);
+    begun_ = driver_.Say(kWorker1, WorkerRequest("w1"));
+  }
+
+  // A worker has measured that a step takes so long.
+  Reaction Measure(SessionId worker, absl::Duration computing) {
+    Measured measured;
+    measured.times = {{computing / 4, computing / 4},
+                      {computing / 4, computing / 4}};
+    measured.step_time = 2 * computing;
+    return driver_.Say(worker, measured);
+  }
+
+  CoordinatorDriver driver_;
+  Reaction begun_;  // Reaction to the last worker.
+};
+
+TEST_F(CoordinatorTurnTest, AllWorkersHearTheRuleWithTheEpoch) {
+  EXPECT_TRUE(driver_.job().options.measure);
+  for (const SessionId worker : {kWorker0, kWorker1}) {
+    EXPECT_EQ(Heard<TurnRule>(begun_, worker), (TurnRule{12.5}));
+  }
+  EXPECT_EQ(HearersOf<TurnRule>(begun_).size(), 2);
+}
+
+TEST_F(CoordinatorTurnTest, KeysGoOnWhenTheTimeOfATurnChanges) {
+  EXPECT_THAT(Measure(kWorker0, absl::Seconds(1)).sent, IsEmpty());
+  const Reaction known = Measure(kWorker1, absl::Seconds(2));
+  const TurnRule first = Heard<TurnRule>(known, kWorker0);
+  EXPECT_EQ(first.cost, absl::Seconds(2));
+  EXPECT_EQ(first.KeyOf(1, 1), 12.5);
+  ASSERT_EQ(known.saved.size(), 1);
+  EXPECT_EQ(known.saved[0].epoch.turns, first);
+  driver_.Beat(kWorker0, 9, 8);
+  // Small changes are noise, and no worker hears of them.
+  EXPECT_THAT(Measure(kWorker0, absl::Seconds(2.3)).sent, IsEmpty());
+  const Reaction changed = Measure(kWorker0, absl::Seconds(4));
+  const TurnRule second = Heard<TurnRule>(changed, kWorker1);
+  EXPECT_EQ(second.cost, absl::Seconds(4));
+  EXPECT_DOUBLE_EQ(second.KeyOf(10, 1), first.KeyOf(10, 1));
+  EXPECT_DOUBLE_EQ(second.KeyOf(11, 2), first.KeyOf(10, 2) + 2);
+}
+
+TEST_F(CoordinatorTurnTest, AWorkerThatComesBackHearsTheRule) {
+  const Reaction back = driver_.ResumeIn(kNew, kWorker1);
+  EXPECT_EQ(Heard<TurnRule>(back, kNew), (TurnRule{12.5}));
+}
+
+TEST_F(CoordinatorPlanTest, AJobThatSharesNothingHearsNoRule) {
+  EXPECT_THAT(HearersOf<TurnRule>(Measure()), IsEmpty());
+}
+
 // ---- Rows that workers learn, and factors that they lose.
 
 JoinRequest LearningRequest(const std::string& name) {

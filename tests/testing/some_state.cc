@@ -93,6 +93,7 @@ CoordinatorState SomeState() {
   state.gatherings.first = {{{kInitialRound, 0}, {"a", "b"}, ""}};
   state.gatherings.newest = Gathered{{20, 1}, {"c", std::string(1, '\0')}, ""};
   state.lost_factors = {{1, "worker b"}};
+  state.epoch.turns = TurnRule{12.5, absl::Milliseconds(30)};
   return state;
 }
 
