@@ -26,12 +26,12 @@ inline std::vector<std::string> FlagsWithVariables() {
       "all-layers backward-share bandwidth batch checkpoint-dir compute "
       "compute-trace connect-timeout control-port coordinate-only "
       "coordinator data data-port delay delay-in-turn device epochs explain "
-      "holdout host host-copy hosts http-port interval iterations jitter "
-      "job json last-status latency limit listen log-format log-level "
-      "max-spans memory-bandwidth message-time model name node once out rank "
-      "replay restarts restore round run seed server server-binary shard "
-      "shared-memory stall-after standalone state steps threads timeout "
-      "trace verify worker-binary",
+      "holdout host host-copy hosts http-port interval iterations jitter job "
+      "json last-status latency limit listen log-format log-level max-spans "
+      "memory-bandwidth message-time model name node once out rank replay "
+      "restarts restore round run seed server server-binary shard share "
+      "share-weight shared-memory spin stall-after standalone state steps "
+      "threads timeout trace verify worker-binary",
       ' ');
 }
 
@@ -41,10 +41,11 @@ inline std::vector<std::string> ProgramVariables() {
   return {"NEREUS_LOCAL_RANK", "NEREUS_LOCAL_SIZE"};
 }
 
-// Returns the names of variables that the Python package reads. NEREUS_LIBRARY
-// is the path of libnereus.so. Programs of a job inherit these variables.
+// Returns the names of variables that the client and the Python package read,
+// and that set no flag. NEREUS_LIBRARY is the path of libnereus.so. Programs of
+// a job inherit these variables.
 inline std::vector<std::string> PackageVariables() {
-  return {"NEREUS_LIBRARY"};
+  return {"NEREUS_LIBRARY", "NEREUS_SHARE_OPTIONAL"};
 }
 
 // Returns the names of variables that tests read. Programs that tests start

@@ -33,6 +33,8 @@ Sums SumsOf(const MemberTrace& worker) {
     } else if (span.kind == SpanKind::kWait) {
       sums.times.waiting += time;
       if (span.layer >= 0) sums.waited[span.layer] += time;
+    } else if (span.kind == SpanKind::kTurn) {
+      sums.times.turn += time;
     }
   }
   return sums;
@@ -72,7 +74,8 @@ absl::StatusOr<TraceSummary> Summarise(const JobTrace& trace) {
     summary.workers.push_back(
         {member.name,
          {sums.times.forward / steps, sums.times.backward / steps,
-          sums.times.other / steps, sums.times.waiting / steps}});
+          sums.times.other / steps, sums.times.waiting / steps,
+          sums.times.turn / steps}});
     for (const auto& [layer, time] : sums.waited) waited[layer] += time / steps;
     AddTimes(sums, layers, summary.times);
   }

@@ -250,7 +250,8 @@ Json StepJson(const Member& member) {
   return {{"forward", absl::ToDoubleSeconds(step.forward)},
           {"backward", absl::ToDoubleSeconds(step.backward)},
           {"other", absl::ToDoubleSeconds(step.other)},
-          {"waiting", absl::ToDoubleSeconds(step.waiting)}};
+          {"waiting", absl::ToDoubleSeconds(step.waiting)},
+          {"turn", absl::ToDoubleSeconds(step.turn)}};
 }
 
 // Returns the long work of a member.

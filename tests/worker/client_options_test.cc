@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <cmath>
 #include <string>
 
 #include "absl/time/time.h"
@@ -18,7 +19,8 @@ constexpr const char* kVariables[] = {
     "NEREUS_COORDINATOR",   "NEREUS_JOB_NAME",     "NEREUS_NAME",
     "NEREUS_HOST",          "NEREUS_LISTEN",       "NEREUS_NODE",
     "NEREUS_DATA_PORT",     "NEREUS_CONTROL_PORT", "NEREUS_CONNECT_TIMEOUT",
-    "NEREUS_SHARED_MEMORY", "NEREUS_RANK",         "NEREUS_LOCAL_RANK"};
+    "NEREUS_SHARED_MEMORY", "NEREUS_RANK",         "NEREUS_LOCAL_RANK",
+    "NEREUS_SHARE",         "NEREUS_SHARE_WEIGHT", "NEREUS_SHARE_OPTIONAL"};
 
 class ClientOptionsTest : public testing::Test {
  protected:
@@ -39,6 +41,9 @@ TEST_F(ClientOptionsTest, EachVariableSetsItsField) {
   setenv("NEREUS_SHARED_MEMORY", "off", 1);
   setenv("NEREUS_LISTEN", "0.0.0.0", 1);
   setenv("NEREUS_CONNECT_TIMEOUT", "2.5", 1);
+  setenv("NEREUS_SHARE", "/dev/shm/gpu0", 1);
+  setenv("NEREUS_SHARE_WEIGHT", "2.5", 1);
+  setenv("NEREUS_SHARE_OPTIONAL", "on", 1);
   const auto options = ClientOptions::FromEnvironment();
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->coordinator_address, "10.0.0.1:7000");
@@ -51,6 +56,9 @@ TEST_F(ClientOptionsTest, EachVariableSetsItsField) {
   EXPECT_EQ(options->address.control_port, 7001);
   EXPECT_EQ(options->address.data_port, 7002);
   EXPECT_FALSE(options->shared_memory);
+  EXPECT_EQ(options->share.folder, "/dev/shm/gpu0");
+  EXPECT_EQ(options->share.weight, 2.5);
+  EXPECT_TRUE(options->share.is_optional);
   EXPECT_TRUE(options->Validate().ok()) << options->Validate();
 }
 
@@ -108,6 +116,24 @@ TEST_F(ClientOptionsTest, TimesMustBePositive) {
   }
 }
 
+TEST_F(ClientOptionsTest, WrongOptionsOfASharedDeviceAreRefused) {
+  const auto refused = [](const ShareOptions& share) {
+    ClientOptions options;
+    options.coordinator_address = "127.0.0.1:7000";
+    options.share = share;
+    return std::string(options.Validate().message());
+  };
+  EXPECT_EQ(refused({.folder = "/dev/shm/x", .weight = 0.01}), "");
+  for (const double weight : {0.0, -1.0, 101.0, std::nan("")}) {
+    EXPECT_THAT(refused({.weight = weight}), HasSubstr("share.weight is"));
+  }
+  EXPECT_THAT(refused({.limit = absl::ZeroDuration()}),
+              HasSubstr("share.limit is 0"));
+  EXPECT_THAT(refused({.resident_bytes = -1}),
+              HasSubstr("share.resident_bytes is -1"));
+  EXPECT_THAT(refused({.turn_bytes = -2}), HasSubstr("share.turn_bytes is -2"));
+}
+
 // Kubernetes sets this variable for a Service that is called nereus-data.
 TEST_F(ClientOptionsTest, PortOfAServiceIsNoPortOfThisProcess) {
   setenv("NEREUS_DATA_PORT", "tcp://10.0.0.1:7001", 1);
@@ -122,7 +148,9 @@ TEST_F(ClientOptionsTest, WrongValueIsRefusedWithItsVariable) {
     const char* value;
   } kCases[] = {{"NEREUS_CONTROL_PORT", "x"},
                 {"NEREUS_CONNECT_TIMEOUT", "-1"},
-                {"NEREUS_SHARED_MEMORY", "on"}};
+                {"NEREUS_SHARED_MEMORY", "on"},
+                {"NEREUS_SHARE_WEIGHT", "much"},
+                {"NEREUS_SHARE_OPTIONAL", "yes"}};
   for (const auto& c : kCases) {
     setenv(c.name, c.value, 1);
     const absl::Status status = ClientOptions::FromEnvironment().status();

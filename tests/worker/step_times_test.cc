@@ -234,6 +234,46 @@ TEST(StepPhasesTest, TracedStepsGiveSpans) {
                          std::tuple(SpanKind::kOther, -1, 5, At(30), At(31))));
 }
 
+// While another job has the device, the step counts neither as computing nor as
+// longer.
+TEST(StepTimesTest, AWaitForATurnIsNoPartOfAStep) {
+  StepTimes with(SomeLayers());
+  StepTimes without(SomeLayers());
+  absl::Duration later;
+  for (int step = 0; step < 12; ++step) {
+    const absl::Time begin = At(100.0 * step);
+    with.OnBegin(begin + later);
+    without.OnBegin(begin);
+    const absl::Duration turn = absl::Seconds(step % 3);
+    with.OnTurn(begin + later, begin + later + turn);
+    later += turn;
+    for (int layer = kLayers - 1; layer >= 0; --layer) {
+      const absl::Time now = begin + absl::Seconds(10 * (kLayers - layer));
+      with.OnPush(layer, now + later);
+      without.OnPush(layer, now);
+    }
+  }
+  ASSERT_TRUE(with.enough());
+  EXPECT_EQ(with.step_time(), without.step_time());
+  for (const auto which : {&LayerTime::forward, &LayerTime::backward}) {
+    EXPECT_EQ(Seconds(with.times(), which), Seconds(without.times(), which));
+  }
+}
+
+TEST(StepPhasesTest, AWaitForATurnIsAPhaseOfItsOwn) {
+  StepPhases phases;
+  phases.OnBegin(0, At(0), At(1));
+  phases.OnTurn(At(1), At(4));
+  phases.OnPush(1, At(6));
+  phases.OnTurn(At(7), At(9));  // Another job has passed the worker.
+  phases.OnPush(0, At(10));
+  phases.OnBegin(1, At(10), At(12));
+  EXPECT_EQ(phases.sums().times.turn, absl::Milliseconds(5));
+  EXPECT_EQ(phases.sums().times.forward, absl::Milliseconds(2));
+  EXPECT_EQ(phases.sums().times.backward, absl::Milliseconds(2));
+  EXPECT_EQ(phases.sums().times.waiting, absl::Milliseconds(2));
+}
+
 }  // namespace
 
 }  // namespace nereus

@@ -11,6 +11,9 @@
 namespace nereus {
 namespace {
 
+// Largest memory of a device, in bytes.
+constexpr int64_t kDeviceBytesMax = int64_t{1} << 50;
+
 // Checks that `duration`, the value of the option `name`, is positive.
 absl::Status CheckPositive(absl::string_view name, absl::Duration duration) {
   if (duration > absl::ZeroDuration()) return absl::OkStatus();
@@ -25,6 +28,16 @@ std::optional<std::string> Variable(const char* name) {
   return value;
 }
 
+// Returns true if a variable has the value `other`, and false if it has its
+// default. Errors: kInvalidArgument, it has a third value.
+absl::StatusOr<bool> IsChosen(const char* name, absl::string_view standard,
+                              absl::string_view other) {
+  const std::string value = Variable(name).value_or(std::string(standard));
+  if (value == standard || value == other) return value == other;
+  return InvalidArgumentError("the variable ", name, " is \"", value,
+                              "\", must be ", standard, " or ", other);
+}
+
 }  // namespace
 
 absl::StatusOr<ClientOptions> ClientOptions::FromEnvironment() {
@@ -35,7 +48,8 @@ absl::StatusOr<ClientOptions> ClientOptions::FromEnvironment() {
       {"NEREUS_NAME", &options.name},
       {"NEREUS_HOST", &options.address.host},
       {"NEREUS_LISTEN", &options.address.listen},
-      {"NEREUS_NODE", &options.node}};
+      {"NEREUS_NODE", &options.node},
+      {"NEREUS_SHARE", &options.share.folder}};
   for (const auto& [name, field] : texts) {
     *field = Variable(name).value_or(*field);
   }
@@ -73,12 +87,17 @@ absl::StatusOr<ClientOptions> ClientOptions::FromEnvironment() {
     }
     options.connect_timeout = absl::Seconds(seconds);
   }
-  const std::string memory = Variable("NEREUS_SHARED_MEMORY").value_or("auto");
-  if (memory != "auto" && memory != "off") {
-    return InvalidArgumentError("the variable NEREUS_SHARED_MEMORY is \"",
-                                memory, "\", must be auto or off");
+  if (const auto value = Variable("NEREUS_SHARE_WEIGHT")) {
+    if (!absl::SimpleAtod(*value, &options.share.weight)) {
+      return InvalidArgumentError("the variable NEREUS_SHARE_WEIGHT is \"",
+                                  *value, "\", which is not a number");
+    }
   }
-  options.shared_memory = memory == "auto";
+  options.share.is_optional =
+      NEREUS_TRY(IsChosen("NEREUS_SHARE_OPTIONAL", "off", "on"));
+  const bool without_memory =
+      NEREUS_TRY(IsChosen("NEREUS_SHARED_MEMORY", "auto", "off"));
+  options.shared_memory = !without_memory;
   return options;
 }
 
@@ -104,6 +123,19 @@ absl::Status ClientOptions::Validate() const {
   status.Update(CheckPositive("connect_timeout", connect_timeout));
   status.Update(CheckPositive("round_timeout", round_timeout));
   status.Update(CheckPositive("stall_threshold", stall_threshold));
+  status.Update(CheckPositive("share.limit", share.limit));
+  if (!(share.weight >= 0.01 && share.weight <= 100)) {
+    status.Update(InvalidArgumentError("share.weight is ", share.weight,
+                                       ", must be from 0.01 to 100"));
+  }
+  for (const auto& [name, bytes] :
+       {std::pair("share.memory_bytes", share.memory_bytes),
+        std::pair("share.resident_bytes", share.resident_bytes),
+        std::pair("share.turn_bytes", share.turn_bytes)}) {
+    if (bytes >= 0 && bytes <= kDeviceBytesMax) continue;
+    status.Update(InvalidArgumentError(
+        name, " is ", bytes, ", must be from 0 to ", kDeviceBytesMax));
+  }
   return status;
 }
 

@@ -11,6 +11,7 @@
 
 #include "worker/client/host_client.h"
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -26,6 +27,7 @@
 #include "common/tensor/arrival.h"
 #include "worker/client/layer_bindings.h"
 #include "worker/client/round_table.h"
+#include "worker/client/turn_guard.h"
 #include "worker/client/worker_process.h"
 
 namespace nereus {
@@ -56,13 +58,14 @@ class HostClientImpl final : public HostClient {
  public:
   HostClientImpl(HostClientOptions options,
                  std::vector<HostLayerBinding> layers,
-                 std::vector<LayerSpec> specs)
+                 std::vector<LayerSpec> specs, std::unique_ptr<TurnGuard> turns)
       : options_(std::move(options)),
         layers_(std::move(layers)),
         specs_(std::move(specs)),
         rounds_(std::make_shared<RoundTable>(NamesOf(specs_))),
+        turns_(std::move(turns)),
         process_(std::make_unique<WorkerProcess>(options_, layers_, specs_,
-                                                 rounds_)) {}
+                                                 rounds_, turns_.get())) {}
   ~HostClientImpl() override;
 
   // Begins to join the job.
@@ -93,6 +96,7 @@ class HostClientImpl final : public HostClient {
   absl::Status WaitForward(int layer, absl::Duration timeout, Stream) override;
   absl::Status WaitAll(int64_t step, absl::Duration timeout, Stream) override;
   absl::Status Hurry(int layer) override;
+  void EndTurn() override { NoteTurn(/*waits=*/true); }
   absl::StatusOr<absl::Span<const float>> Mean(int layer) const override;
   bool Skipped(int64_t step) const override {
     return Ledger(
@@ -117,6 +121,10 @@ class HostClientImpl final : public HostClient {
 
  private:
   absl::Status LeaveJob(bool early, absl::Duration timeout, Stream) override;
+  absl::Status TakeTurn(absl::Duration timeout) override;
+  void GiveTurn() override {
+    if (turns_ != nullptr) turns_->SetOutside(*rounds_, /*outside=*/false);
+  }
   absl::Status CheckLayer(int layer) const {
     return StepLedger::CheckLayer(layer, specs_.size());
   }
@@ -125,8 +133,23 @@ class HostClientImpl final : public HostClient {
   }
   const JobOptions& job_options() const { return process_->job().options; }
 
-  // Waits as Wait does, for a call that began at `from` and may take `timeout`
-  // in total.
+  // Turns at a shared device. NoteTurn: the caller has pushed a layer, or waits
+  // in a call, and gives the turn back if it does not compute any more.
+  // AwaitTurn: waits for the turn, if the caller computes. Does nothing if the
+  // device is not shared.
+  void NoteTurn(bool waits) const {
+    if (turns_ != nullptr) turns_->Note(*rounds_, waits);
+  }
+  absl::Status AwaitTurn(absl::Time until) const;
+
+  // True if the caller has queued the rest of its open step on a device: the
+  // turn ends there, without another call.
+  bool EndsTurnByItself() const;
+
+  // Wait as Wait does, for a call that began at `from` and may take `timeout`
+  // in total. AwaitRound does not take the turn again that it has given back.
+  absl::Status AwaitRound(absl::Time from, int layer, int64_t step,
+                          absl::Duration timeout);
   absl::Status WaitSince(absl::Time from, int layer, int64_t step,
                          absl::Duration timeout);
   // Waits until all layers have the job's values. If the job goes back
@@ -160,6 +183,11 @@ class HostClientImpl final : public HostClient {
   JobTraits traits_;                            // Constant after AwaitJoined.
   // Shared with the buffers that the table counts.
   const std::shared_ptr<RoundTable> rounds_;
+  // Null: the worker has its device for itself.
+  const std::unique_ptr<TurnGuard> turns_;
+  // True if a step has begun, and BeginStep waits for its turn, or has timed
+  // out meanwhile.
+  std::atomic<bool> awaits_turn_ = false;
   std::unique_ptr<WorkerProcess> process_;  // The side of the driving thread.
   SkipNotes skips_;  // Lines about gradients that are not finite.
 };
@@ -167,6 +195,7 @@ class HostClientImpl final : public HostClient {
 // Waits until no connection reads the caller's memory, because the caller may
 // free that memory afterwards.
 HostClientImpl::~HostClientImpl() {
+  NoteTurn(/*waits=*/true);
   process_.reset();
   if (!rounds_->AwaitReturned(kFlushTimeout)) {
     NEREUS_LOG(Error) << "the caller's memory is still in use after closing "
@@ -205,11 +234,24 @@ absl::StatusOr<StepInfo> HostClientImpl::BeginStep(absl::Duration timeout,
                                                    Stream /*stream*/) {
   const absl::Time from = SteadyNow();
   const absl::Time until = from + timeout;
-  NEREUS_TRY(Ledger([](const StepLedger& ledger) {
-    return ledger.CheckComplete(/*or_untouched=*/false);
-  }));
+  if (!awaits_turn_) {
+    NEREUS_TRY(Ledger([](const StepLedger& ledger) {
+      return ledger.CheckComplete(/*or_untouched=*/false);
+    }));
+    NoteTurn(/*waits=*/true);
+  }
   // If the job goes back meanwhile, another step is next: so try again.
   while (true) {
+    if (awaits_turn_) {
+      NEREUS_TRY(AwaitTurn(until));
+      awaits_turn_ = false;
+      // Under one lock: the job may go back at any time.
+      auto begun = Ledger([](const StepLedger& l) -> absl::StatusOr<StepInfo> {
+        NEREUS_TRY(l.Interruption());
+        return *l.begun();
+      });
+      if (!absl::IsOutOfRange(begun.status())) return begun;
+    }
     NEREUS_TRY(AwaitValues(until));
     const auto next =
         Ledger([](const StepLedger& ledger) { return ledger.StepToBegin(); });
@@ -232,8 +274,27 @@ absl::StatusOr<StepInfo> HostClientImpl::BeginStep(absl::Duration timeout,
     } else {
       process_->meter().OnOtherWait(from);
     }
-    return begun;
+    if (!begun.ok() || turns_ == nullptr) return begun;
+    awaits_turn_ = true;
   }
+}
+
+absl::Status HostClientImpl::TakeTurn(absl::Duration timeout) {
+  if (turns_ == nullptr) return absl::OkStatus();
+  turns_->SetOutside(*rounds_, /*outside=*/true);
+  const absl::Status taken = AwaitTurn(SteadyNow() + timeout);
+  if (!taken.ok()) GiveTurn();
+  return taken;
+}
+
+absl::Status HostClientImpl::AwaitTurn(absl::Time until) const {
+  if (turns_ == nullptr || turns_->MayCompute(*rounds_)) {
+    return absl::OkStatus();
+  }
+  const absl::Time from = SteadyNow();
+  const absl::Status status = turns_->Await(*rounds_, until);
+  process_->meter().OnTurn(from);
+  return status;
 }
 
 absl::StatusOr<bool> HostClientImpl::IsFit(int layer, int64_t step,
@@ -267,6 +328,7 @@ absl::StatusOr<bool> HostClientImpl::IsFit(int layer, int64_t step,
 }
 
 absl::Status HostClientImpl::FailJob(const std::string& reason) {
+  NoteTurn(/*waits=*/true);
   process_->Fail(reason);
   // Waits until the other workers have heard the reason, because the caller may
   // destroy the client as soon as this function returns.
@@ -280,8 +342,14 @@ absl::Status HostClientImpl::FailJob(const std::string& reason) {
 absl::StatusOr<RoundTable::Push> HostClientImpl::BeginPush(
     int layer, int64_t step, absl::Span<const float> gradient,
     absl::Span<const RoundTable::Lent> lent) {
+  // Another job may have passed this worker, because it stood still. What a
+  // device computes goes on in any case.
+  if (options_.has_queued_all == nullptr) {
+    NEREUS_TRY(AwaitTurn(absl::InfiniteFuture()));
+  }
   auto push = rounds_->BeginPush(layer, step, SteadyNow(), gradient, lent);
   if (push.ok()) process_->meter().OnPush(layer);
+  NoteTurn(/*waits=*/false);
   return push;
 }
 
@@ -350,6 +418,22 @@ absl::Status HostClientImpl::Hurry(int layer) {
 
 absl::Status HostClientImpl::WaitSince(absl::Time from, int layer, int64_t step,
                                        absl::Duration timeout) {
+  NEREUS_TRY(AwaitRound(from, layer, step, timeout));
+  return AwaitTurn(from + timeout);
+}
+
+bool HostClientImpl::EndsTurnByItself() const {
+  if (options_.has_queued_all == nullptr) return false;
+  const std::optional<int64_t> open =
+      Ledger([](const StepLedger& ledger) -> std::optional<int64_t> {
+        if (!ledger.HasOpenStep()) return std::nullopt;
+        return ledger.begun()->step;
+      });
+  return open.has_value() && options_.has_queued_all(*open);
+}
+
+absl::Status HostClientImpl::AwaitRound(absl::Time from, int layer,
+                                        int64_t step, absl::Duration timeout) {
   const absl::Time began_at = SteadyNow();
   const absl::Duration round_timeout = options_.client.round_timeout;
   if (began_at + round_timeout < from + timeout) {
@@ -361,13 +445,18 @@ absl::Status HostClientImpl::WaitSince(absl::Time from, int layer, int64_t step,
            !ledger.IsDone(layer, step);
   });
   if (may_be_held_back) NEREUS_TRY(Hurry(layer));
-  process_->DriveUntil(
-      [&] {
-        return Ledger([&](const StepLedger& ledger) {
-          return ledger.IsAnswered(layer, step);
-        });
-      },
-      from + timeout);
+  const auto is_answered = [&] {
+    return Ledger([&](const StepLedger& ledger) {
+      return ledger.IsAnswered(layer, step);
+    });
+  };
+  // A worker that waits for a frame has no turn. A caller that only looks, with
+  // no time to wait, keeps it.
+  if (turns_ != nullptr && timeout > absl::ZeroDuration() && !is_answered() &&
+      !EndsTurnByItself()) {
+    NoteTurn(/*waits=*/true);
+  }
+  process_->DriveUntil(is_answered, from + timeout);
   const absl::Status status = rounds_->Await(layer, step, timeout, from);
   const bool is_late = absl::IsDeadlineExceeded(status);
   // Tells the meter of the wait, so that it does not count as computing.
@@ -467,8 +556,11 @@ absl::StatusOr<std::vector<std::string>> HostClientImpl::Gather(
   // Empty if an earlier call, which timed out, has begun this gathering.
   if (begun.has_value()) process_->Gather();
   const absl::Time from = SteadyNow();
+  NoteTurn(/*waits=*/true);
   auto values = rounds_->AwaitGathered(until);
   process_->meter().OnOtherWait(from);
+  // The values cannot be had again, so an error waits for the next call.
+  if (values.ok()) AwaitTurn(until).IgnoreError();
   return values;
 }
 
@@ -483,12 +575,13 @@ absl::Status HostClientImpl::LeaveJob(bool early, absl::Duration timeout,
     const int index = static_cast<int>(layer);
     const int64_t step =
         Ledger([&](const StepLedger& ledger) { return ledger.pushed(index); });
-    NEREUS_TRY(WaitSince(from, index, step, timeout));
+    NEREUS_TRY(AwaitRound(from, index, step, timeout));
   }
   const std::optional<StepLedger::Call> last =
       NEREUS_TRY(rounds_->BeginLeave(SteadyNow()));
   // Empty if an earlier call, which timed out, has already asked to leave.
   if (last.has_value()) process_->Leave(*last, early);
+  NoteTurn(/*waits=*/true);  // A step that has begun is not computed any more.
   // Other workers may still need frames of this worker's last round. So the
   // connections stay open until the coordinator ends the membership.
   const absl::Duration patience = options_.client.round_timeout;
@@ -511,6 +604,17 @@ absl::Status HostClientImpl::LeaveJob(bool early, absl::Duration timeout,
       absl::FormatDuration(patience));
 }
 
+// Returns the turns at the shared device; null: the device is not shared.
+absl::StatusOr<std::unique_ptr<TurnGuard>> OpenTurns(
+    const ShareOptions& options, const std::string& job) {
+  if (options.folder.empty()) return nullptr;
+  auto turns = TurnGuard::Open(options, job);
+  if (turns.ok() || !options.is_optional) return turns;
+  NEREUS_LOG(Warning) << "trains without turns at a shared device: "
+                      << turns.status().message();
+  return nullptr;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HostClient>> HostClient::Join(
@@ -520,8 +624,11 @@ absl::StatusOr<std::unique_ptr<HostClient>> HostClient::Join(
   for (const HostLayerBinding& layer : layers) bindings.push_back(layer.layer);
   std::vector<LayerSpec> specs = NEREUS_TRY(CheckedSpecsIn(bindings));
   NEREUS_TRY(CheckState(bindings, options.client.optimizer));
-  auto client = std::make_unique<HostClientImpl>(
-      std::move(options), std::move(layers), std::move(specs));
+  std::unique_ptr<TurnGuard> turns =
+      NEREUS_TRY(OpenTurns(options.client.share, options.client.job));
+  auto client =
+      std::make_unique<HostClientImpl>(std::move(options), std::move(layers),
+                                       std::move(specs), std::move(turns));
   NEREUS_TRY(client->Start());
   return client;
 }

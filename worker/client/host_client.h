@@ -77,6 +77,12 @@ struct HostClientOptions {
   // the client and by its caller together, because the caller also uses it.
   std::shared_ptr<Compute> compute = std::make_shared<Compute>();
 
+  // Returns true if the caller has queued the pushes of all layers of a step on
+  // a device, so that the step ends there by computing alone. A caller that
+  // then waits keeps its turn at a shared device until the last push comes. May
+  // be empty: pushes come when they are made.
+  std::function<bool(int64_t step)> has_queued_all = nullptr;
+
   // Other source of spans while the job is traced. Not owned; must outlive the
   // client. Null: there is none.
   SpanSource* traced = nullptr;
@@ -125,6 +131,10 @@ class HostClient : public Client {
   // the client sends all deferred layers, as soon as it may. It asks for the
   // layer's result before those of other layers.
   virtual absl::Status Hurry(int layer) = 0;
+
+  // Gives the turn at a shared device back, because the device waits for other
+  // workers.
+  virtual void EndTurn() = 0;
 
   // Returns the error of the job if the job has failed. Returns kOutOfRange if
   // this worker must discard its values (see Client) and the caller has not

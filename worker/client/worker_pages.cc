@@ -88,12 +88,14 @@ void WorkerPages::AddSteps(const Activity& activity,
     metrics.AddCounter("nereus_worker_phase_seconds_total",
                        "Time of the steps: before the first push (forward), to "
                        "the last push (backward), in calls that wait "
-                       "(exposed_wait), and the rest (other)",
+                       "(exposed_wait), while another job had the shared "
+                       "device (turn), and the rest (other)",
                        absl::ToDoubleSeconds(time), {{"phase", phase}});
   };
   add_phase("forward", activity.times.forward);
   add_phase("backward", activity.times.backward);
   add_phase("exposed_wait", activity.times.waiting);
+  add_phase("turn", activity.times.turn);
   add_phase("other", activity.times.other);
 }
 

@@ -31,10 +31,12 @@ constexpr absl::Duration kDescribeTimeout = absl::Seconds(5);
 WorkerProcess::WorkerProcess(const HostClientOptions& options,
                              const std::vector<HostLayerBinding>& layers,
                              const std::vector<LayerSpec>& specs,
-                             std::shared_ptr<RoundTable> rounds)
+                             std::shared_ptr<RoundTable> rounds,
+                             TurnGuard* turns)
     : options_(options),
       layers_(layers),
       rounds_(std::move(rounds)),
+      turns_(turns),
       meter_(specs),
       pages_(static_cast<int>(specs.size()), meter_, *rounds_,
              options.add_metrics),
@@ -90,6 +92,11 @@ JoinRequest WorkerProcess::MakeRequest(std::vector<LayerSpec> specs) const {
       static_cast<int32_t>(first.state.size() / first.parameters.size());
   const std::string device = options_.compute->name();
   if (!device.empty()) request.products = device;
+  if (turns_ != nullptr) request.turn_base = turns_->FirstBase();
+  if (client.share.weight != 1) {
+    request.settings.push_back(
+        {"--share-weight", absl::StrCat(client.share.weight)});
+  }
   return request;
 }
 
@@ -112,6 +119,7 @@ MemberProcess::Events WorkerProcess::MakeEvents() {
       };
   events.driver.ended = [this](const absl::Status& outcome) {
     rounds_->Use([&](StepLedger& ledger) { ledger.End(outcome); });
+    GiveTurnIfIdle();
   };
   events.heard = [this](const CoordinatorMessage& message) {
     OnHeard(message);
@@ -130,9 +138,11 @@ std::unique_ptr<Machine> WorkerProcess::MakeMachine(const EpochStart& start,
   // dropped.
   const int64_t life = rounds_->Use(
       [&](StepLedger& ledger) { return ledger.Restart(start.job->epoch); });
+  GiveTurnIfIdle();
   if (job_ == nullptr) {
     rank_ = start.self.rank;
     job_ = start.job;
+    if (turns_ != nullptr) turns_->SetIdentity(job_->id, rank_);
   }
   std::vector<LayerMemory> memory;
   const Compute& compute = *options_.compute;
@@ -340,6 +350,10 @@ void WorkerProcess::OnEntered(const std::shared_ptr<const EpochStart>& start) {
   RetryBegin();
 }
 
+void WorkerProcess::GiveTurnIfIdle() {
+  if (turns_ != nullptr) turns_->Note(*rounds_, /*waits=*/false);
+}
+
 void WorkerProcess::OnHeard(const CoordinatorMessage& message) {
   if (std::holds_alternative<Waiting>(message)) rounds_->NoteWaiting();
   if (const auto* over = std::get_if<JobOver>(&message)) {
@@ -352,6 +366,10 @@ void WorkerProcess::OnHeard(const CoordinatorMessage& message) {
   }
   if (const auto* set = std::get_if<SetFusion>(&message)) {
     process_->Post([this, set = *set](Outbox&) { caller_.OnSetFusion(set); });
+  }
+  if (const auto* rule = std::get_if<TurnRule>(&message);
+      rule != nullptr && turns_ != nullptr) {
+    turns_->SetRule(*rule);
   }
   if (std::holds_alternative<AskToLeave>(message)) should_leave_ = true;
 }

@@ -17,6 +17,7 @@
 #include "common/rpc/control_server.h"
 #include "worker/client/host_client.h"
 #include "worker/client/round_table.h"
+#include "worker/client/turn_guard.h"
 #include "worker/client/worker_pages.h"
 #include "worker/machine/caller.h"
 #include "worker/machine/worker_machine.h"
@@ -37,11 +38,12 @@ namespace nereus {
 // Owned by the client. Thread-safe after Join.
 class WorkerProcess {
  public:
-  // `specs` are the layers' specs. `options` and `layers` must outlive this.
+  // `specs` are the layers' specs. `turns`: turns at a shared device; null: the
+  // device is not shared. `options`, `layers` and `turns` must outlive this.
   WorkerProcess(const HostClientOptions& options,
                 const std::vector<HostLayerBinding>& layers,
                 const std::vector<LayerSpec>& specs,
-                std::shared_ptr<RoundTable> rounds);
+                std::shared_ptr<RoundTable> rounds, TurnGuard* turns);
   ~WorkerProcess();
 
   // Listens at the ports, and asks the coordinator to admit the worker. The
@@ -137,6 +139,9 @@ class WorkerProcess {
   void TellBegun(std::optional<StepInfo> begun);
   // Tries again to begin the step that the caller waits for, if there is one.
   void RetryBegin();
+  // Gives the turn at a shared device back if the job has failed or gone back,
+  // whatever the caller does meanwhile.
+  void GiveTurnIfIdle();
   // Sends probes if no round is open.
   void ProbeIfIdle();
 
@@ -145,7 +150,8 @@ class WorkerProcess {
   const std::vector<HostLayerBinding>& layers_;
   // Shared with the client, and with the buffers that the table counts.
   const std::shared_ptr<RoundTable> rounds_;
-  Meter meter_;                             // Times the caller's steps.
+  TurnGuard* const turns_;  // Null: the worker has its own device.
+  Meter meter_;             // Times the caller's steps.
   std::unique_ptr<ControlServer> control_;  // Answers health checks.
   WorkerPages pages_;                       // Metrics.
 

@@ -98,6 +98,11 @@ class GpuClient final : public Client {
   }
 
  private:
+  absl::Status TakeTurn(absl::Duration timeout) override {
+    turn_ = NEREUS_TRY(client_->TakeDeviceTurn(timeout));
+    return absl::OkStatus();
+  }
+  void GiveTurn() override { turn_.reset(); }
   absl::Status LeaveJob(bool early, absl::Duration timeout,
                         Stream stream) override;
   std::string NameOf(int layer, absl::string_view what) const {
@@ -176,17 +181,22 @@ class GpuClient final : public Client {
   // Null during Start and the destructor. OnDone and OnPart can be called at
   // both times, so they do not use it.
   std::unique_ptr<HostClient> client_;
-  JobTraits traits_;  // Traits of the job; set when it is joined.
+  std::optional<DeviceTurn> turn_;  // Turn outside of steps; see TakeTurn.
+  JobTraits traits_;                // Traits of the job; set when it is joined.
   // Sum of the learnt rows for which pools_ has room.
   std::atomic<int64_t> fitted_rows_ = 0;
   std::thread thread_;  // Staging thread.
 };
 
 GpuClient::~GpuClient() {
+  turn_.reset();
   flights_.Stop();
   if (thread_.joinable()) thread_.join();
   // Destroyed first: its threads call OnDone and OnPart, which use the rest.
   client_.reset();
+  // A job that has failed leaves copies and updates under way, and the mirrors
+  // and moments that they use are destroyed before the stager.
+  if (stager_ != nullptr) stager_->Drain();
 }
 
 absl::StatusOr<std::vector<HostLayerBinding>> GpuClient::Bind(Stream stream) {
@@ -234,6 +244,9 @@ absl::Status GpuClient::Start(Stream stream) {
   options.client.means_in_place = false;
   options.add_metrics = [this](MetricList& metrics) {
     timeline_->AddMetrics(metrics);
+  };
+  options.has_queued_all = [this](int64_t step) {
+    return flights_.HasAll(step);
   };
   options.part_done = [this](const PartDone& part) { OnPart(part); };
   options.done = [this](const LayerDone& done, bool fetched) {
@@ -405,6 +418,7 @@ absl::StatusOr<Buffer> GpuClient::TakePinned(const std::string& what,
       return CancelledError("the client is closed");
     }
     if (SteadyNow() > deadline) return values.status();
+    client_->EndTurn();  // Memory comes when other workers have sent.
     NEREUS_TRY(HurryAll());
     stager_->ReleaseRead();
     patience = kLookInterval;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
 
@@ -38,6 +39,12 @@ bool GpuFlights::is_leaving() const {
 int64_t GpuFlights::LastStep(int layer) const {
   MutexLock lock(&mu_);
   return flights_[layer].step;
+}
+
+bool GpuFlights::HasAll(int64_t step) const {
+  MutexLock lock(&mu_);
+  return absl::c_all_of(
+      flights_, [&](const Flight& flight) { return flight.step >= step; });
 }
 
 bool GpuFlights::IsOpen(int layer) const {

@@ -58,6 +58,9 @@ class GpuFlights {
   // True if the layer's last push is neither done nor failed.
   bool IsOpen(int layer) const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // True if the last push of every layer is of `step`, or of a later one.
+  bool HasAll(int64_t step) const ABSL_LOCKS_EXCLUDED(mu_);
+
   // Queues `push` for the staging thread.
   void Add(GpuPush push) ABSL_LOCKS_EXCLUDED(mu_);
 

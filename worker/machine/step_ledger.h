@@ -241,6 +241,12 @@ class StepLedger {
   // Last step of which the caller has pushed every layer in this life;
   // kInitialRound if there is none.
   int64_t pushed_step() const { return pushed_step_; }
+  // True if the caller has begun a step and not pushed all of its layers, and
+  // nothing interrupts it: it computes, unless it waits in a call.
+  bool HasOpenStep() const {
+    return begun_.has_value() && pushed_step_ < begun_->step && !leaving_ &&
+           !is_interrupted();
+  }
   // True if every round that the caller has pushed is done.
   bool IsIdle() const;
   // True if step `step` is the last skipped one.

@@ -40,6 +40,13 @@ void Meter::OnWait(int layer, absl::Time from) {
   phases_.OnWait(layer, from, now);
 }
 
+void Meter::OnTurn(absl::Time from) {
+  MutexLock lock(&mu_);
+  const absl::Time now = SteadyNow();
+  steps_.OnTurn(from, now);
+  phases_.OnTurn(from, now);
+}
+
 void Meter::OnOtherWait(absl::Time from) {
   MutexLock lock(&mu_);
   phases_.OnWait(/*layer=*/-1, from, SteadyNow());

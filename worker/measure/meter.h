@@ -36,6 +36,8 @@ class Meter {
   void OnBegin(int64_t step, absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
   void OnPush(int layer) ABSL_LOCKS_EXCLUDED(mu_);
   void OnWait(int layer, absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
+  // Handles a wait for the turn at a shared device.
+  void OnTurn(absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
   // Handles a call that has waited for something else than a layer or a step.
   void OnOtherWait(absl::Time from) ABSL_LOCKS_EXCLUDED(mu_);
 

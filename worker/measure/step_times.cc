@@ -63,6 +63,12 @@ void StepTimes::OnWait(int layer, absl::Time from, absl::Time to) {
   step_->layer = layer;
 }
 
+void StepTimes::OnTurn(absl::Time from, absl::Time to) {
+  if (!step_.has_value()) return;
+  step_->began += to - from;
+  step_->mark += to - from;
+}
+
 void StepTimes::OnPush(int layer, absl::Time now) {
   if (!step_.has_value() || step_->pushed == layers_) return;
   const absl::Duration computed =
@@ -137,6 +143,7 @@ absl::Duration StepTimes::step_time() const {
 absl::Duration& StepPhases::SumOf(SpanKind kind) {
   if (kind == SpanKind::kForward) return sums_.times.forward;
   if (kind == SpanKind::kBackward) return sums_.times.backward;
+  if (kind == SpanKind::kTurn) return sums_.times.turn;
   return kind == SpanKind::kOther ? sums_.times.other : sums_.times.waiting;
 }
 
@@ -170,6 +177,12 @@ void StepPhases::OnBegin(int64_t step, absl::Time from, absl::Time to) {
 void StepPhases::OnWait(int layer, absl::Time from, absl::Time to) {
   Add(from, has_pushed_ ? SpanKind::kOther : SpanKind::kForward, /*layer=*/-1);
   Add(to, SpanKind::kWait, layer);
+}
+
+void StepPhases::OnTurn(absl::Time from, absl::Time to) {
+  Add(from, has_pushed_ ? SpanKind::kBackward : SpanKind::kForward,
+      /*layer=*/-1);
+  Add(to, SpanKind::kTurn, /*layer=*/-1);
 }
 
 void StepPhases::OnPush(int layer, absl::Time now) {

@@ -40,6 +40,8 @@ class StepPhases {
   // Handles any other call that waits. `layer`: index of the layer that it
   // waits for; -1: none.
   void OnWait(int layer, absl::Time from, absl::Time to);
+  // Handles a wait for the turn at a shared device.
+  void OnTurn(absl::Time from, absl::Time to);
   // Handles a push of a layer.
   void OnPush(int layer, absl::Time now);
 
@@ -109,6 +111,9 @@ class StepTimes {
   void OnBegin(absl::Time now);
   // Handles a wait for `layer` that began at `from` and ended at `to`.
   void OnWait(int layer, absl::Time from, absl::Time to);
+  // Handles a wait for the turn at a shared device. The step counts as if it
+  // had been shorter by this wait.
+  void OnTurn(absl::Time from, absl::Time to);
   // Handles a push of `layer`.
   void OnPush(int layer, absl::Time now);
 

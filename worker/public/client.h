@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -161,6 +162,28 @@ struct JobTraits {
 
   // True if only a part of each gradient travels in a round (`--sparsity`).
   bool sparse = false;
+};
+
+class Client;
+
+// Turn at the device that a worker shares with other jobs, for computing
+// outside of steps. Movable. Gives the turn back when destroyed. The client
+// must outlive it.
+class DeviceTurn {
+ public:
+  DeviceTurn(DeviceTurn&& other) noexcept
+      : client_(std::exchange(other.client_, nullptr)) {}
+  DeviceTurn& operator=(DeviceTurn&& other) noexcept {
+    std::swap(client_, other.client_);
+    return *this;
+  }
+  inline ~DeviceTurn();
+
+ private:
+  friend class Client;
+  explicit DeviceTurn(Client* client) : client_(client) {}
+
+  Client* client_;  // Null: this was moved from.
 };
 
 // Keeps the parameters of one worker equal to those of the job's other workers.
@@ -459,6 +482,26 @@ class Client {
   // runs the optimizer must not run it for that step.
   virtual bool Skipped(int64_t step) const = 0;
 
+  // Takes the turn at the device that this worker shares with other jobs
+  // (ClientOptions::share), for computing outside of a step, such as an
+  // evaluation. Waits for the turn, and keeps it until the result is destroyed.
+  // Other jobs wait meanwhile, and pass this worker after
+  // ShareOptions::limit: so a caller takes a turn for each batch rather than
+  // for all of them. On a GPU the caller waits for the work that it has queued
+  // before it gives the turn back. Calls that wait for other workers give the
+  // turn back meanwhile. Returns at once if the device is not shared. Not to be
+  // called while another DeviceTurn of the client exists.
+  //
+  // Errors: kDeadlineExceeded after `timeout`; kDataLoss, the board of the
+  // device is damaged; kFailedPrecondition, it is gone. BeginStep, Push and the
+  // waits return these two errors, too.
+  absl::StatusOr<DeviceTurn> TakeDeviceTurn(
+      absl::Duration timeout = absl::InfiniteDuration()) {
+    const absl::Status taken = TakeTurn(timeout);
+    if (!taken.ok()) return taken;
+    return DeviceTurn(this);
+  }
+
   // Requests a checkpoint of the next step that no worker has begun. Returns at
   // once. If the servers have a folder for checkpoints, they also save the last
   // step of the job, without a request.
@@ -553,6 +596,16 @@ class Client {
   // Implements Leave and LeaveEarly.
   virtual absl::Status LeaveJob(bool early, absl::Duration timeout,
                                 Stream stream) = 0;
+  // Implement TakeDeviceTurn and its end.
+  friend class DeviceTurn;
+  virtual absl::Status TakeTurn(absl::Duration /*timeout*/) {
+    return absl::OkStatus();
+  }
+  virtual void GiveTurn() {}
 };
+
+DeviceTurn::~DeviceTurn() {
+  if (client_ != nullptr) client_->GiveTurn();
+}
 
 }  // namespace nereus

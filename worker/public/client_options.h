@@ -14,6 +14,42 @@
 
 namespace nereus {
 
+// Options of a worker that shares its device, a GPU or the cores of its host,
+// with other jobs: they take turns, step by step, and one computes while the
+// others wait for the network (docs/sharing.md). All workers of a job must have
+// the same weight.
+struct ShareOptions {
+  // Folder of the device, the same for all processes that share it: an absolute
+  // path on a local disk or in memory, such as /dev/shm/gpu0, that belongs to
+  // the user, with mode 0700; it is made if only its last part is missing.
+  // Empty: the worker has the device for itself.
+  std::string folder = "";
+
+  // True if the folder belongs to a group, with mode 0770: then the members of
+  // the group share the device.
+  bool allows_group = false;
+
+  // Share of the job in the device, relative to those of the other jobs: from
+  // 0.01 to 100.
+  double weight = 1;
+
+  // Time after which the other jobs pass a worker that has the turn and does
+  // nothing: at least ten of its usual turns, and at least this long. Positive.
+  absl::Duration limit = absl::Seconds(2);
+
+  // Memory of the device; and of it, what this worker keeps, and what it needs
+  // besides while it computes a step: bytes. A worker whose memory does not fit
+  // beside that of the others waits for its first turn: the sum of what all
+  // keep, and the largest need of a turn. 0: not known, and not counted.
+  int64_t memory_bytes = 0;
+  int64_t resident_bytes = 0;
+  int64_t turn_bytes = 0;
+
+  // True if the worker trains without turns where the folder cannot be used,
+  // with a warning. False: Connect fails, and names the reason.
+  bool is_optional = false;
+};
+
 // Options for Client::Connect and Client::Join. Every field but
 // `coordinator_address` has a working default.
 //
@@ -88,6 +124,9 @@ struct ClientOptions {
   // which saves a copy. Client::Mean returns the right memory in both cases.
   bool means_in_place = true;
 
+  // Turns at a device that other jobs use, too.
+  ShareOptions share;
+
   // Longest time for which the client tries to connect to the coordinator or to
   // another member, with retries. Also the longest time for which the client
   // works on after it has lost the coordinator.
@@ -108,7 +147,8 @@ struct ClientOptions {
   // NEREUS_NAME, NEREUS_RANK (rank; if it is not set, NEREUS_LOCAL_RANK),
   // NEREUS_HOST, NEREUS_LISTEN, NEREUS_CONTROL_PORT,
   // NEREUS_DATA_PORT, NEREUS_CONNECT_TIMEOUT (in seconds), NEREUS_SHARED_MEMORY
-  // ("auto" or "off") and NEREUS_NODE. The program
+  // ("auto" or "off"), NEREUS_NODE, NEREUS_SHARE (share.folder),
+  // NEREUS_SHARE_WEIGHT and NEREUS_SHARE_OPTIONAL ("on" or "off"). The program
   // nereus-worker takes values for its flags from the same variables. An empty
   // variable counts as not set, and so does a port like tcp://10.0.0.1:7001,
   // which Kubernetes sets for a Service. REQUIRES: no other thread changes the

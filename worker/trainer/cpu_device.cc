@@ -1,3 +1,5 @@
+#include <time.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -25,6 +27,8 @@ constexpr absl::Duration kSleepErrorMax = absl::Microseconds(500);
 // common/compute.
 class CpuDevice final : public Device {
  public:
+  explicit CpuDevice(bool spins) : spins_(spins) {}
+
   std::string name() const override { return "cpu"; }
   absl::StatusOr<FloatArray> Allocate(int64_t count) override {
     auto values = std::make_shared<std::vector<float>>(count);
@@ -90,6 +94,7 @@ class CpuDevice final : public Device {
   // is shorter by the error of the last one.
   void Spend(absl::Duration time) override {
     if (time == absl::ZeroDuration()) return;
+    if (spins_) return Spin(time);
     const absl::Time now = SteadyNow();
     if (now - free_at_ > kSleepErrorMax) free_at_ = now;
     free_at_ += time;
@@ -107,6 +112,19 @@ class CpuDevice final : public Device {
   absl::Status status() const override { return absl::OkStatus(); }
 
  private:
+  // Uses a core until this thread has had `time` of it.
+  static void Spin(absl::Duration time) {
+    const auto used = [] {
+      timespec now = {};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+      return absl::DurationFromTimespec(now);
+    };
+    const absl::Duration end = used() + time;
+    while (used() < end) {
+    }
+  }
+
+  const bool spins_;  // See MakeCpuDevice.
   // Time at which the device is free, in a replay.
   absl::Time free_at_ = absl::InfinitePast();
   // Times of the last two calls of Mark.
@@ -116,8 +134,8 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-std::shared_ptr<Device> MakeCpuDevice() {
-  return std::make_shared<CpuDevice>();
+std::shared_ptr<Device> MakeCpuDevice(bool spins) {
+  return std::make_shared<CpuDevice>(spins);
 }
 
 }  // namespace nereus

@@ -99,7 +99,8 @@ class Device {
                            float* parameters, float* state) = 0;
 
   // For a replay. Keeps the device busy for `time`, after all its work so far;
-  // the calling thread sleeps in the place of a CPU that computes.
+  // the calling thread sleeps in the place of a CPU that computes, or computes
+  // (MakeCpuDevice).
   virtual void Spend(absl::Duration time) = 0;
   // Notes the time at which the device has done all its work so far.
   virtual void Mark() = 0;
@@ -116,7 +117,8 @@ class Device {
   virtual absl::Status status() const = 0;
 };
 
-// Returns this process's CPU. Never fails.
-std::shared_ptr<Device> MakeCpuDevice();
+// Returns this process's CPU. Never fails. `spins`: Spend uses so much time of
+// a core, and takes longer if other processes use the core, too.
+std::shared_ptr<Device> MakeCpuDevice(bool spins = false);
 
 }  // namespace nereus

@@ -45,6 +45,13 @@ void AddMemberFlags(CLI::App& app, WorkerFlags& flags) {
                   "port for metrics (/metrics); 0: none");
   AddSharedMemoryFlag(app, client.shared_memory);
   AddNodeFlag(app, client.node);
+  AddFlag(app, "share", client.share.folder,
+          "folder of a device that other jobs use, too: their workers take "
+          "turns, step by step (docs/sharing.md); empty: the device is not "
+          "shared");
+  AddNumber(app, "share-weight", client.share.weight, 0.01, 100.0,
+            "share of the job in the device, relative to those of the others; "
+            "must be equal on all workers");
 }
 
 void AddTrainingFlags(CLI::App& app, WorkerFlags& flags) {
@@ -93,6 +100,9 @@ void AddReplayFlags(CLI::App& app, WorkerFlags& flags) {
           "gradients of --model's sizes for --batch samples");
   AddNumber(app, "steps", flags.replay.steps, 1, int64_t{1} << 30,
             "steps of a replay");
+  AddSwitch(app, "spin", flags.replay.spins,
+            "with --replay, on a CPU: use a core for the layers' times instead "
+            "of sleeping, so that jobs on one core slow each other down");
   AddNumber(app, "delay", flags.straggler.delay_seconds, 0.0, 3600.0,
             "seconds to wait before each forward: a straggler, for tests");
   AddNumber(app, "delay-in-turn", flags.straggler.in_turn_seconds, 0.0, 3600.0,
@@ -154,9 +164,10 @@ absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
           : refuse(groups.update,
                    "in a job: its coordinator's flags decide how parameters "
                    "are updated");
-  status.Update(flags.is_replay()
-                    ? refuse(groups.data, "with --replay: nothing is trained")
-                    : refuse({"--steps"}, "without --replay: see --epochs"));
+  status.Update(
+      flags.is_replay()
+          ? refuse(groups.data, "with --replay: nothing is trained")
+          : refuse({"--steps", "--spin"}, "without --replay: see --epochs"));
   if (flags.standalone) {
     status.Update(RefuseIdleJobFlags(app, argc, argv, flags.spec, {}));
   }

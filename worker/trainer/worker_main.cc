@@ -236,7 +236,7 @@ void WarnOfLabels(const Dataset& train) {
 
 absl::StatusOr<std::shared_ptr<Device>> MakeDevice(const WorkerFlags& flags) {
   return flags.on_gpu() ? MakeGpuDevice(*GpuNumber(flags.device))
-                        : MakeCpuDevice();
+                        : MakeCpuDevice(flags.replay.spins);
 }
 
 // Returns the ending of a worker that has left the job early, after its step
