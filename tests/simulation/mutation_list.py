@@ -623,6 +623,25 @@ add("an answer that comes twice ends the next gathering", [LOBBY],
      "      if (is_open_ && answer->index == last_.index) answer_ = *answer;\n",
      "      if (is_open_) answer_ = *answer;\n"))
 
+# Turns at a device that jobs share.
+
+SHARED = simulation("shared_device_simulation_test", "SharedDeviceTest.*", 60)
+
+add("a worker keeps its turn while it waits for others", [SHARED],
+    ("worker/machine/turn_keeper.h",
+     "    const bool computes = !waits && Computes(ledger);\n",
+     "    const bool computes = (void(waits), Computes(ledger));\n"))
+
+add("the order of turns follows the time that each node has measured", [SHARED],
+    ("worker/machine/turn_keeper.h",
+     "rule_.KeyOf(step, taker_.slot().weight)",
+     "absl::ToDoubleSeconds(taker_.slot().turn_time)"))
+
+add("a worker that was passed does not know it", [SHARED],
+    ("common/share/turn_taker.h",
+     "    return slot_.state == TurnSlot::State::kIn && board_.Holds(turn_);\n",
+     "    return slot_.state == TurnSlot::State::kIn;\n"))
+
 
 def misfits(read):
     """Yields the file and a message for each mutation that does not fit the code.

@@ -81,7 +81,7 @@ SimulatedCluster::SimulatedCluster(const SimulatedClusterOptions& options,
 
 // Idle workers have done all steps of the run before; they begin the next one
 // here. The other workers go on by themselves.
-absl::Status SimulatedCluster::RunSteps(int64_t steps) {
+void SimulatedCluster::WantSteps(int64_t steps) {
   world_.steps_wanted = steps;
   world_.laws.Tell(RunBegins{});
   for (const ProcessId id : live_workers()) {
@@ -90,17 +90,25 @@ absl::Status SimulatedCluster::RunSteps(int64_t steps) {
       TryStep(process);
     }
   }
-  while (world_.laws.status().ok() && !progress_.HasDoneAll()) {
+}
+
+absl::Status SimulatedCluster::Check() const {
+  NEREUS_TRY(world_.laws.status());
+  const absl::Status in_time = world_.laws.CheckTime();
+  if (in_time.ok()) return in_time;
+  return absl::Status(in_time.code(), absl::StrCat(in_time.message(), "; ",
+                                                   progress_.DescribeWaits()));
+}
+
+absl::Status SimulatedCluster::RunSteps(int64_t steps) {
+  WantSteps(steps);
+  NEREUS_TRY(world_.laws.status());
+  while (!HasDoneAll()) {
     if (!world_.RunNext()) {
       return DeadlineExceededError("nothing moves any more; ",
                                    progress_.DescribeWaits());
     }
-    const absl::Status in_time = world_.laws.CheckTime();
-    if (!in_time.ok()) {
-      return absl::Status(
-          in_time.code(),
-          absl::StrCat(in_time.message(), "; ", progress_.DescribeWaits()));
-    }
+    NEREUS_TRY(Check());
   }
   return world_.laws.status();
 }

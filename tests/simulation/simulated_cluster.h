@@ -64,6 +64,13 @@ class SimulatedCluster {
   // is broken. kAborted, the job failed. Or the error with which the
   // coordinator refused a process before the job began.
   absl::Status RunSteps(int64_t steps);
+  // RunSteps in parts, for a test that runs several clusters on one clock.
+  // WantSteps sets the number of steps, and idle workers begin. Then the test
+  // runs events (RunNext) until HasDoneAll, or until Check returns an error.
+  void WantSteps(int64_t steps);
+  bool RunNext() { return world_.RunNext(); }
+  bool HasDoneAll() const { return progress_.HasDoneAll(); }
+  absl::Status Check() const;
   // Runs for `time`, or until a law is broken or the job fails.
   void AdvanceBy(absl::Duration time);
   // Lets all workers leave, and runs until the job ends. Errors: those of

@@ -88,6 +88,8 @@ class SimulatedProcess {
   bool lacks_values = false;
   Pulse pulse;   // Decides whether the process may send heartbeats.
   int life = 0;  // Number of worker machines made so far.
+  // Number of workers that were started before this one.
+  int worker_number = 0;
   std::deque<Task> deferred;  // Tasks that wait for Resume.
 
   std::unique_ptr<Member> member;   // Null once the process is dead.

@@ -196,6 +196,10 @@ void SimulatedSessions::Hear(ProcessId id, SessionId session,
         answer != nullptr && process.is_admitted_worker()) {
       process.worker->OnGathered(*answer);
     }
+    if (const auto* rule = std::get_if<TurnRule>(&message);
+        rule != nullptr && process.worker != nullptr) {
+      process.worker->OnTurnRule(*rule);
+    }
     // The machine may now be ready for frames that arrived too early.
     if (process.alive) connections_->network().OfferAgain(process.id);
   });

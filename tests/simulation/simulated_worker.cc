@@ -10,8 +10,10 @@
 #include "common/base/logging.h"
 #include "common/compute/factor_gradient.h"
 #include "common/compute/vectors.h"
+#include "tests/simulation/simulated_device.h"
 #include "tests/simulation/simulated_process.h"
 #include "tests/simulation/simulated_world.h"
+#include "worker/machine/turn_keeper.h"
 
 // Read the functions of a step first: TryStep, Backward, Push, then OnLayerDone
 // once for each layer, and OnStepDone. MakeMachine begins a life. The machine
@@ -45,14 +47,20 @@ std::vector<std::string> NamesOf(const std::vector<LayerSpec>& layers) {
 }
 
 // Returns measurements drawn from a wide range. They make the coordinator
-// change its plan again and again. As in a job with several workers on a host,
+// change its plan again and again; a job that shares devices measures its true
+// times. As in a job with several workers on a host,
 // not every worker has measured the link or the memory.
 Measured DrawMeasured(SimulatedWorld& world) {
   Measured measured;
   measured.times.resize(world.workload.layers.size());
+  const bool is_shared = world.options.device_of != nullptr;
   for (LayerTime& time : measured.times) {
-    time = {world.Draw(absl::Milliseconds(2)),
-            world.Draw(absl::Milliseconds(2))};
+    time = is_shared ? LayerTime{absl::ZeroDuration(),
+                                 (world.options.layer_time_min +
+                                  world.options.layer_time_max) /
+                                     2}
+                     : LayerTime{world.Draw(absl::Milliseconds(2)),
+                                 world.Draw(absl::Milliseconds(2))};
   }
   measured.step_time = absl::Milliseconds(1) + world.Draw(absl::Seconds(1));
   if (world.random.Chance(0.7)) {
@@ -68,11 +76,67 @@ Measured DrawMeasured(SimulatedWorld& world) {
 
 }  // namespace
 
+// A worker's place at its device.
+struct SimulatedWorker::Turns {
+  SimulatedDevice* const device;
+  SimulatedDevice::Client* const client;  // The device owns it.
+  TurnKeeper keeper;
+};
+
 SimulatedWorker::SimulatedWorker(SimulatedWorld* world,
                                  SimulatedProcess* process)
     : world_(world),
       process_(process),
-      ledger_(NamesOf(world->workload.layers)) {}
+      ledger_(NamesOf(world->workload.layers)) {
+  if (world->options.device_of == nullptr) return;
+  SimulatedDevice* const device =
+      world->options.device_of(process->worker_number);
+  if (device == nullptr) return;
+  TurnSlot slot;
+  slot.job = absl::StrCat("job ", SimulatedJobId(world->options));
+  slot.job_id = SimulatedJobId(world->options);
+  slot.weight = world->options.turn_weight;
+  SimulatedDevice::Client& client = device->Add(
+      {[this](const SimulatedDevice::Task& task) { process_->Run(task); },
+       [this] { return process_->alive && !process_->is_halted(); }});
+  turns_ = std::make_unique<Turns>(
+      Turns{device, &client, TurnKeeper(&client.board(), std::move(slot))});
+  client.Serve(&turns_->keeper.taker());
+}
+
+SimulatedWorker::~SimulatedWorker() = default;
+
+void SimulatedWorker::OnDeath() {
+  machine_ = nullptr;
+  if (turns_ != nullptr) turns_->device->Kill(*turns_->client);
+}
+
+// ---- Turns at a shared device.
+
+bool SimulatedWorker::HasTurn() const {
+  return turns_ != nullptr && turns_->keeper.taker().Holds();
+}
+
+bool SimulatedWorker::IsWaiting() {
+  return !ledger_.HasOpenStep() || UnansweredGather().has_value();
+}
+
+void SimulatedWorker::OnTurnRule(const TurnRule& rule) {
+  if (turns_ != nullptr) turns_->keeper.SetRule(rule);
+}
+
+void SimulatedWorker::WithTurn(std::function<void()> task) {
+  if (turns_ == nullptr) return task();
+  turns_->keeper.Update(ledger_, /*waits=*/false, world_->events.now());
+  turns_->client->Await(std::move(task));
+}
+
+void SimulatedWorker::UpdateTurn(bool waits) {
+  if (turns_ == nullptr) return;
+  if (!turns_->keeper.Update(ledger_, waits, world_->events.now())) {
+    turns_->client->StopWaiting();
+  }
+}
 
 // ---- The machine's life.
 
@@ -87,6 +151,7 @@ std::unique_ptr<Machine> SimulatedWorker::MakeMachine(const EpochStart& start,
   has_left_ = false;
   gathered_step_ = kInitialRound;
   process_->life = static_cast<int>(ledger_.Restart(start.job->epoch));
+  UpdateTurn(/*waits=*/true);
   caller_.OnMachine(machine_, process_->life, out);
   // The job may have gone back to a checkpoint. This caller notices at once.
   ledger_.Acknowledge();
@@ -143,8 +208,10 @@ void SimulatedWorker::TryStep() {
         static_cast<int64_t>(world_->random.Below(int64_t{1} << 18)));
   }
   process_->idle = false;
-  if (MustGather()) return StartGathering();
-  Compute([this, last = layer_count() - 1] { Backward(last); });
+  WithTurn([this] {
+    if (MustGather()) return StartGathering();
+    Compute([this, last = layer_count() - 1] { Backward(last); });
+  });
 }
 
 bool SimulatedWorker::MustGather() const {
@@ -154,6 +221,7 @@ bool SimulatedWorker::MustGather() const {
 }
 
 void SimulatedWorker::StartGathering() {
+  UpdateTurn(/*waits=*/true);
   gathered_step_ = step_;
   const auto gather = ledger_.gathering().Begin(
       ledger_.pushed_step(),
@@ -171,7 +239,9 @@ void SimulatedWorker::OnGathered(const Gathered& answer) {
   world_->laws.Tell(
       WorkerGathered{rank_, process_->start()->job->epoch, own->value, answer});
   ledger_.gathering().Take().IgnoreError();
-  Compute([this, last = layer_count() - 1] { Backward(last); });
+  WithTurn([this] {
+    Compute([this, last = layer_count() - 1] { Backward(last); });
+  });
 }
 
 void SimulatedWorker::Leave() {
@@ -201,9 +271,14 @@ bool SimulatedWorker::Begin(int64_t step) {
 }
 
 void SimulatedWorker::Backward(int layer) {
+  // Another client may have passed this one, which stood still.
+  if (turns_ != nullptr && !HasTurn()) {
+    return WithTurn([this, layer] { Backward(layer); });
+  }
   Outbox out;
   if (layer == 0) ReportRows(out);
   Push(layer, out);
+  UpdateTurn(/*waits=*/false);
   world_->execute(*process_, out);
   if (layer > 0) {
     Compute([this, layer] { Backward(layer - 1); });
@@ -233,8 +308,11 @@ void SimulatedWorker::Forward(int layer) {
 }
 
 void SimulatedWorker::Compute(std::function<void()> task) {
+  const SimulatedClusterOptions& options = world_->options;
   const absl::Duration time =
-      slowness_ * world_->Draw(world_->options.layer_time_max);
+      slowness_ *
+      (options.layer_time_min +
+       world_->Draw(options.layer_time_max - options.layer_time_min));
   process_->RunInLifeAfter(world_->events, time, std::move(task));
 }
 

@@ -18,6 +18,7 @@
 
 namespace nereus {
 
+class SimulatedDevice;
 class SimulatedProcess;
 struct SimulatedWorld;
 
@@ -38,11 +39,12 @@ class SimulatedWorker {
  public:
   // Neither is owned; both must outlive this.
   SimulatedWorker(SimulatedWorld* world, SimulatedProcess* process);
+  ~SimulatedWorker();
 
   // Makes the machine of the worker's next life, with new memory.
   std::unique_ptr<Machine> MakeMachine(const EpochStart& start, Outbox& out);
   // Forgets the machine, because the process has died.
-  void OnDeath() { machine_ = nullptr; }
+  void OnDeath();
   // Takes note that the worker has entered an epoch.
   void OnEntered(JobPtr job) { caller_.OnEntered(std::move(job)); }
 
@@ -53,6 +55,8 @@ class SimulatedWorker {
   void OnLayerDone(const LayerDone& done);
   // Takes the coordinator's answer of a gathering.
   void OnGathered(const Gathered& answer);
+  // Takes the order of turns at a shared device from the coordinator.
+  void OnTurnRule(const TurnRule& rule);
   // Lets the worker leave once the step under way is done. If the job goes back
   // afterwards, the worker does its steps again, unless it leaves `early`
   // (Leave::early).
@@ -78,6 +82,10 @@ class SimulatedWorker {
   // dead.
   const WorkerMachine* machine() const { return machine_; }
   bool has_left() const { return has_left_; }
+  // True if the worker has the turn at a device that it shares.
+  bool HasTurn() const;
+  // True if the worker waits for other members.
+  bool IsWaiting();
   // Rank of the worker; -1 before it is admitted.
   int rank() const { return rank_; }
   // Returns the open step, or the next one between two steps.
@@ -126,6 +134,11 @@ class SimulatedWorker {
   void Push(int layer, Outbox& out);
   // Tells the coordinator the rows of the layers' factors.
   void ReportRows(Outbox& out);
+  // Runs `task` as soon as the worker has the turn at its device; at once if it
+  // has a device of its own.
+  void WithTurn(std::function<void()> task);
+  // Notes at a shared device that the worker waits, or has pushed a layer.
+  void UpdateTurn(bool waits);
   // Runs `task` after a drawn time of computation, in this life.
   void Compute(std::function<void()> task);
   void OnStepDone();
@@ -147,6 +160,9 @@ class SimulatedWorker {
   // First step that the worker does not begin, since LeaveSoon was called.
   std::optional<int64_t> leaves_before_;
   bool has_left_ = false;
+
+  struct Turns;
+  std::unique_ptr<Turns> turns_;  // Null: the worker has its own device.
 };
 
 }  // namespace nereus

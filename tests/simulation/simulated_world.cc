@@ -11,6 +11,7 @@ SimulatedWorld::SimulatedWorld(const SimulatedClusterOptions& job,
                                Execute carry_out)
     : options(job),
       workload(std::move(what)),
+      events(options.clock != nullptr ? *options.clock : own_events),
       random(job.seed),
       laws(job.seed, workload.layers, view),
       hosts(options),

@@ -41,7 +41,8 @@ struct SimulatedWorld {
 
   const SimulatedClusterOptions options;
   const Workload workload;
-  EventQueue events;
+  EventQueue own_events;  // Clock of a cluster that shares it with no other.
+  EventQueue& events;
   Random random;           // Generator of all parts but network and disk.
   LawChecker laws;         // Checks every event.
   ProcessTable processes;  // All processes, dead or alive.

@@ -82,10 +82,19 @@ struct Places {
   std::vector<int> server_hosts;
 };
 
+class SimulatedDevice;
+
 // Simulated job: its members, its features, its network and its disk.
 struct SimulatedClusterOptions {
   uint64_t seed = 0;  // Seed of all delays and of the faulty disk.
-  int workers = 2;    // Number of workers at the start of the job.
+  // Clock that the job shares with other jobs. Null: it has its own.
+  EventQueue* clock = nullptr;
+  // Returns the device of the worker that is started as the n-th one, which it
+  // shares with workers of other jobs; null: the worker has its own. If absent,
+  // each worker has its own.
+  std::function<SimulatedDevice*(int n)> device_of;
+  double turn_weight = 1;  // Share of the job in shared devices.
+  int workers = 2;         // Number of workers at the start of the job.
   // Number that the launcher gives each of these workers, in the order of their
   // start. If empty, it gives none.
   std::vector<int32_t> launch_ranks;
@@ -103,8 +112,9 @@ struct SimulatedClusterOptions {
   // drop that process for a link that breaks again and again.
   bool coordinator_is_shard_0 = false;
 
-  // Longest time of one layer's computation. Each computation of each worker
-  // takes a time drawn evenly from [0, layer_time_max].
+  // Range of the time of one layer's computation. Each computation of each
+  // worker takes a time drawn evenly from this range.
+  absl::Duration layer_time_min;
   absl::Duration layer_time_max = absl::Milliseconds(2);
 
   // True if the workers sample their replicas in each step (SampleSchedule),

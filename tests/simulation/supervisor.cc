@@ -6,6 +6,7 @@
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/compute/optimizer.h"
+#include "tests/simulation/simulated_device.h"
 
 namespace nereus {
 namespace {
@@ -53,6 +54,13 @@ JoinRequest Supervisor::MakeRequest(Role role, int shard) const {
         if (last[i] != kRowsNotKnown) request.layers[i].rows = kRowsNotKnown;
       }
     }
+    if (world_->options.device_of != nullptr) {
+      const SimulatedDevice* const device = world_->options.device_of(started_);
+      if (device != nullptr) {
+        request.turn_base =
+            LeastKey(device->Table()) * world_->options.turn_weight;
+      }
+    }
     request.caller.optimizer = world_->options.job.optimizer_place;
     request.caller.scales_loss = true;
     request.caller.state_arrays =
@@ -71,6 +79,7 @@ ProcessId Supervisor::Launch(JoinRequest request, bool stranger) {
   connections_->network().Place(id, node);
   connections_->network().SetRate(node, world_->options.places.node_rate);
   if (process.role() == Role::kWorker) {
+    process.worker_number = started_++;
     process.worker = std::make_unique<SimulatedWorker>(world_, &process);
   }
   process.member = std::make_unique<Member>(

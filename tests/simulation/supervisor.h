@@ -56,6 +56,7 @@ class Supervisor {
   void NoteOutcome(const SimulatedProcess& process,
                    const absl::Status& outcome);
   void StartShardSoon(int shard);
+  int started_ = 0;  // Number of workers that were started.
 
   SimulatedWorld* const world_;
   SimulatedConnections* const connections_;
