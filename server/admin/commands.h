@@ -46,6 +46,10 @@ std::unique_ptr<Command> MakeTraceCommand();
 // `explain`: says what limits a job, by a file of `trace`. It needs no cluster.
 std::unique_ptr<Command> MakeExplainCommand();
 
+// `share`: shows the devices that jobs share on this computer: which job has
+// the turn, which ones wait, and what each has had so far.
+std::unique_ptr<Command> MakeShareCommand();
+
 // `drain`: lets a worker or a server leave a running job, and waits until it
 // has left.
 std::unique_ptr<Command> MakeDrainCommand();

@@ -137,6 +137,7 @@ void LocalJob::StopWorkers() {
 // The job file and the state of the coordinator live in a temporary folder.
 absl::Status LocalJob::StartCoordinator() {
   files_ = NEREUS_TRY(MakeLocalFiles(options_.spec));
+  NEREUS_TRY(MakeShareFolder(options_.share));
   LocalProcess child;
   child.is_server = true;
   child.coordinates = true;

@@ -1,6 +1,7 @@
 #include "server/admin/local_options.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -120,6 +121,10 @@ absl::Status LocalJobOptions::Validate() const {
     return InvalidArgumentError("--hosts is ", hosts, ", must be from 1 to ",
                                 spec.workers, ", the value of --workers");
   }
+  if (!share.empty() && share.front() != '/') {
+    return InvalidArgumentError("--share is ", share,
+                                ", must be an absolute path");
+  }
   const std::string every = FindJobOption("checkpoint-every")->get(spec);
   const std::pair<const char*, std::string> need_folder[] = {
       {"--checkpoint-every", every == "0" ? "" : every},
@@ -168,6 +173,14 @@ void AddLocalJobFlags(CLI::App& app, LocalJobOptions& options, JobFlags& job) {
         hosts->get_description() +
         ". Without it each worker plays a host of its own, as on a cluster");
   }
+  AddFlag(app, "share", options.share,
+          "folder, such as /dev/shm/nereus, of the devices that this job "
+          "shares with other jobs on this computer: worker i of each takes "
+          "turns with worker i of the others (docs/sharing.md); empty: it "
+          "shares none");
+  AddNumber(app, "share-weight", options.share_weight, 0.01, 100.0,
+            "share of this job in the devices, relative to those of the "
+            "others");
   AddNumber(
       app, "restarts", options.restarts, 0, 1000,
       "number of restarts of processes that died, of all together, before "
@@ -185,6 +198,10 @@ absl::Status RefuseIdleLocalFlags(const CLI::App& app, int argc, char** argv,
                                   const LocalJobOptions& options,
                                   const JobFlags& job) {
   NEREUS_TRY(RefuseIdleJobFlags(app, argc, argv, job.spec, job.file_options));
+  if (options.share.empty()) {
+    NEREUS_TRY(
+        RefuseFlags(app, argc, argv, {"--share-weight"}, "without --share"));
+  }
   if (!options.checkpoint_dir.empty()) return absl::OkStatus();
   return RefuseFlags(app, argc, argv,
                      {"--checkpoint-every", "--checkpoints-kept", "--restore"},
@@ -249,6 +266,18 @@ std::string NodeOfWorker(const LocalJobOptions& options, int index) {
   return HostName(options.cluster().HostOfWorker(index));
 }
 
+absl::Status MakeShareFolder(const std::string& folder) {
+  if (folder.empty() || mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST) {
+    return absl::OkStatus();
+  }
+  return InvalidArgumentError("cannot make --share=", folder, ": ",
+                              strerror(errno));
+}
+
+std::string ShareFolderOf(const LocalJobOptions& options, int index) {
+  return options.share.empty() ? "" : absl::StrCat(options.share, "/", index);
+}
+
 std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
                                          absl::string_view coordinator) {
   std::vector<std::string> arguments = {
@@ -262,6 +291,10 @@ std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,
       "--json",
       SharedMemoryArgument(options),
       "--node=" + NodeOfWorker(options, index)};
+  if (!options.share.empty()) {
+    arguments.push_back("--share=" + ShareFolderOf(options, index));
+    arguments.push_back(absl::StrCat("--share-weight=", options.share_weight));
+  }
   AddLogArguments(options, arguments);
   const std::map<std::string, std::string> defaults =
       LocalOptions::DefaultTraining();

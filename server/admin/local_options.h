@@ -48,6 +48,12 @@ struct LocalJobOptions {
   // True if processes that play one host exchange frames through shared memory.
   bool shared_memory = true;
 
+  // Folder of the devices that the workers share with other jobs: worker i
+  // takes turns at the device of its subfolder i. Empty: they share none.
+  std::string share;
+  // Share of the job in these devices.
+  double share_weight = 1;
+
   // Number of restarts of processes that died, all processes together. Above 0,
   // the coordinator is a process of its own and keeps its state in a file.
   int restarts = 0;
@@ -145,6 +151,13 @@ std::string PageText(const LocalJobOptions& options);
 
 // Returns the name of the host that worker `index` plays: the value of --node.
 std::string NodeOfWorker(const LocalJobOptions& options, int index);
+
+// Makes the folder of --share, with mode 0700, if it is missing. Errors:
+// kInvalidArgument, it cannot be made.
+absl::Status MakeShareFolder(const std::string& folder);
+
+// Returns the folder of the device of worker `index`; empty: it shares none.
+std::string ShareFolderOf(const LocalJobOptions& options, int index);
 
 // Returns the arguments of nereus-worker for "worker `index`".
 std::vector<std::string> WorkerArguments(const LocalOptions& options, int index,

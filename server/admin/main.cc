@@ -23,8 +23,9 @@ int main(int argc, char** argv) {
         nereus::MakeLocalCommand, nereus::MakeRunCommand,
         nereus::MakeStatusCommand, nereus::MakeTopCommand,
         nereus::MakeTraceCommand, nereus::MakeExplainCommand,
-        nereus::MakeDrainCommand, nereus::MakeCheckpointCommand,
-        nereus::MakeCheckpointsCommand, nereus::MakeExportCommand}) {
+        nereus::MakeShareCommand, nereus::MakeDrainCommand,
+        nereus::MakeCheckpointCommand, nereus::MakeCheckpointsCommand,
+        nereus::MakeExportCommand}) {
     commands.push_back(make());
   }
   CLI::App app("Plans, runs and inspects Nereus jobs", "nereusctl");

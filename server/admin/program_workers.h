@@ -29,6 +29,8 @@ int UsableCores();
 //   NEREUS_RANK         index of the worker: its rank at the start of the job
 //   NEREUS_NODE, NEREUS_SHARED_MEMORY, NEREUS_LOG_FORMAT  values of the flags
 //                       --node, --shared-memory and --log-format
+//   NEREUS_SHARE, NEREUS_SHARE_WEIGHT  folder of the worker's device, and the
+//                       value of --share-weight
 //   NEREUS_LOCAL_RANK, NEREUS_LOCAL_SIZE  index of the worker, and the number
 //                       of workers: a program may choose its GPU by them
 //

@@ -25,6 +25,7 @@ const std::vector<std::vector<std::string>> kCommands = {
     {"server/nereus-server"},
     {"worker/trainer/nereus-worker"},
     {"server/admin/nereusctl", "drain"},
+    {"server/admin/nereusctl", "share"},
     {"server/admin/nereusctl", "top"},
     {"server/admin/nereusctl", "checkpoint"},
     {"server/admin/nereusctl", "checkpoints"},
