@@ -4,9 +4,11 @@ Each prints what the test looks at. NEREUS_LOCAL_RANK is the number of the worke
 """
 
 import array
+import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -183,6 +185,30 @@ def report():
             client.checkpoint()
         except nereus.NereusError as error:
             print(type(error).__name__, error)
+
+
+def turns():
+    """Shares its device, and computes in and outside of steps."""
+    line, gradient = make_values("array", [0.0, 0.0]), make_values("array", [0.0, 0.0])
+    with nereus.Client([line_layer(line)]) as client:
+        with client.device_turn():
+            print("has the turn")
+            shown = subprocess.run(
+                [os.environ["NEREUSCTL"], "share", os.environ["NEREUS_SHARE"], "--json"],
+                capture_output=True, text=True, check=True).stdout
+            own, = json.loads(shown)[0]["clients"]
+            print(own["job"], own["worker"], own["state"], own["weight"])
+        for _ in range(5):
+            do_step(client, client.begin_step(), line, gradient)
+        step = client.begin_step()
+        with client.device_turn(timeout=0.01):
+            print("has it in a step")
+        do_step(client, step, line, gradient)
+        try:
+            with client.device_turn(), client.device_turn():
+                pass
+        except nereus.NereusError as error:
+            print(error)
 
 
 def gather():

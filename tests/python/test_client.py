@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import time
 
 import pytest
@@ -71,6 +72,30 @@ def test_report_and_checkpoint(run):
     job = run("report", workers=1)
     assert job.lines[0][0] == "line nereus.Client(job='default', name='0')"
     assert re.match(r"NereusError .*--checkpoint-dir", job.lines[0][1])
+
+
+def test_workers_take_turns_at_a_shared_device(run, tmp_path, nereusctl, monkeypatch):
+    monkeypatch.setenv("NEREUSCTL", nereusctl)
+    share = tmp_path / "share"
+    job = run("turns", flags=(f"--share={share}", "--share-weight=2"))
+    for worker, lines in enumerate(job.lines):
+        assert lines[:3] == ["has the turn", f"default {worker} has the turn 2.0",
+                             "has it in a step"]
+        assert "the turn is taken already" in lines[3]
+    shown = subprocess.run([nereusctl, "share", share], capture_output=True, text=True,
+                           check=True).stdout
+    assert shown == "".join(f"device {share}/{worker}: no job shares it now\n"
+                            for worker in range(2))
+    assert sorted(path.name for path in share.iterdir()) == ["0", "1"]
+    assert (share / "0" / "board").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_that_others_may_enter_is_no_shared_device(run, tmp_path):
+    (tmp_path / "share" / "0").mkdir(parents=True, mode=0o755)
+    job = run("turns", workers=1, flags=(f"--share={tmp_path / 'share'}", "--restarts=0"),
+              code=None)
+    assert job.code != 0
+    assert re.search(r"share/0 has mode 0755, must have 0700", job.text), job.text
 
 
 def test_workers_gather_values(run):

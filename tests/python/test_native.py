@@ -52,7 +52,8 @@ def test_structs_are_those_of_the_header(root, tmp_path):
 
 # Types of nereus.h, without const, and of ctypes. Values are addresses, so float* is a number.
 TYPES = {"int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64,
-         "float": ctypes.c_float, "char*": ctypes.c_char_p, "float*": ctypes.c_void_p,
+         "float": ctypes.c_float, "double": ctypes.c_double, "char*": ctypes.c_char_p,
+         "float*": ctypes.c_void_p,
          "void*": ctypes.c_void_p, "nereus_client*": ctypes.c_void_p,
          "nereus_lobby*": ctypes.c_void_p, "nereus_code": ctypes.c_int32}
 
@@ -143,7 +144,7 @@ def test_an_old_library_is_refused_with_both_versions(monkeypatch, root, tmp_pat
     old = compile_c(root, tmp_path, "int32_t nereus_abi_version(void) { return 0; }",
                     "-shared", "-fPIC")
     monkeypatch.setenv("NEREUS_LIBRARY", old)
-    with pytest.raises(nereus.LibraryError, match="has version 0 .* needs at least 3"):
+    with pytest.raises(nereus.LibraryError, match="has version 0 .* needs at least 4"):
         _native.load("libnereus.so")
 
 

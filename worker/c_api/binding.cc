@@ -94,6 +94,16 @@ absl::Status ReadOptions(const nereus_client_options& in, Binding& binding) {
   ReadDuration(in.connect_timeout_ms, options.connect_timeout);
   ReadDuration(in.round_timeout_ms, options.round_timeout);
   ReadDuration(in.stall_threshold_ms, options.stall_threshold);
+  ReadText(in.share, options.share.folder);
+  if (in.share_weight != 0) options.share.weight = in.share_weight;
+  ReadDuration(in.share_limit_ms, options.share.limit);
+  options.share.memory_bytes = in.share_memory_bytes;
+  options.share.resident_bytes = in.share_resident_bytes;
+  options.share.turn_bytes = in.share_turn_bytes;
+  options.share.allows_group =
+      NEREUS_TRY(ReadFlag("options.share_with_group", in.share_with_group));
+  options.share.is_optional =
+      NEREUS_TRY(ReadFlag("options.share_is_optional", in.share_is_optional));
   binding.on_gpu = NEREUS_TRY(ReadFlag("options.memory", in.memory));
   binding.gpu.device = in.device;
   binding.gpu.staging_bytes = in.staging_bytes;

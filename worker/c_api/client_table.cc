@@ -83,10 +83,31 @@ absl::StatusOr<std::string> ClientEntry::Gathered(int32_t index) const {
                               ": the last gathering has ", count, " values");
 }
 
+absl::Status ClientEntry::TakeTurn(absl::Duration timeout) {
+  {
+    MutexLock lock(&mu_);
+    if (turn_.has_value()) {
+      return FailedPreconditionError(
+          "the turn is taken already: give it back before you take it again");
+    }
+  }
+  DeviceTurn turn = NEREUS_TRY(client_->TakeDeviceTurn(timeout));
+  MutexLock lock(&mu_);
+  turn_ = std::move(turn);
+  return absl::OkStatus();
+}
+
+void ClientEntry::GiveTurn() {
+  std::optional<DeviceTurn> turn;  // Given back without the lock.
+  MutexLock lock(&mu_);
+  turn.swap(turn_);
+}
+
 bool ClientEntry::Close(bool waits) {
   // Destroyed without the lock, when this function returns. If several threads
   // close the client, only one of them gets it.
   std::unique_ptr<Client> client;
+  std::optional<DeviceTurn> turn;  // Before the client.
   {
     MutexLock lock(&mu_);
     if (!waits && call_count_ > 0) return false;
@@ -95,6 +116,7 @@ bool ClientEntry::Close(bool waits) {
       return call_count_ == 0;
     });
     client = std::move(client_);
+    turn.swap(turn_);
   }
   return true;
 }

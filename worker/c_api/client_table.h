@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,12 @@ class ClientEntry {
   absl::StatusOr<std::string> Gathered(int32_t index) const
       ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Takes a turn at the shared device (Client::TakeDeviceTurn), and gives it
+  // back. REQUIRES: between Begin and End. Errors of TakeTurn:
+  // kFailedPrecondition, the turn is taken already; those of TakeDeviceTurn.
+  absl::Status TakeTurn(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+  void GiveTurn() ABSL_LOCKS_EXCLUDED(mu_);
+
   // Refuses calls from now on, waits until the calls under way have ended, and
   // destroys the client, unless another thread has done so. Returns true. If
   // `waits` is false and a call is under way, does nothing and returns false.
@@ -78,6 +85,7 @@ class ClientEntry {
   std::string error_ ABSL_GUARDED_BY(mu_);  // See error().
   // Values of the last Gather.
   std::vector<std::string> gathered_ ABSL_GUARDED_BY(mu_);
+  std::optional<DeviceTurn> turn_ ABSL_GUARDED_BY(mu_);  // See TakeTurn.
 };
 
 // All open clients of the C interface, by handle. A handle is a number that is

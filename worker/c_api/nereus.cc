@@ -585,6 +585,21 @@ nereus_code nereus_client_skipped(nereus_client* client, int64_t step,
   });
 }
 
+nereus_code nereus_client_take_turn(nereus_client* client, int64_t timeout_ms) {
+  return nereus::OnEntry(client, /*needs_joined=*/true,
+                         [&](ClientEntry& entry) {
+                           return entry.TakeTurn(nereus::Timeout(timeout_ms));
+                         });
+}
+
+nereus_code nereus_client_give_turn(nereus_client* client) {
+  return nereus::OnEntry(client, /*needs_joined=*/true,
+                         [](ClientEntry& entry) {
+                           entry.GiveTurn();
+                           return absl::OkStatus();
+                         });
+}
+
 nereus_code nereus_client_checkpoint(nereus_client* client) {
   return nereus::OnClient(client,
                           [](Client& joined) { return joined.Checkpoint(); });

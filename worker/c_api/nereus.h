@@ -46,7 +46,7 @@ extern "C" {
 #define NEREUS_API __attribute__((visibility("default")))
 
 // Version of this header. It grows when functions or fields are added.
-#define NEREUS_ABI_VERSION 3
+#define NEREUS_ABI_VERSION 4
 
 // Outcome of a call. Client in worker/public/client.h says what the caller does
 // about each outcome. The values never change.
@@ -125,6 +125,16 @@ typedef struct nereus_client_options {
   int32_t without_state;  // 1: ClientOptions::optimizer_has_state is false.
   int32_t has_rank;       // 1: `rank` is ClientOptions::rank.
   int32_t rank;           // Number that the launcher gave this process.
+  // Folder of a device that other jobs use, too (ShareOptions in
+  // worker/public/client_options.h). NULL: the device is not shared.
+  const char* share;
+  double share_weight;           // Share of the job in the device. 0: 1.
+  int64_t share_limit_ms;        // 0: 2 seconds.
+  int64_t share_memory_bytes;    // Memory of the device. 0: unknown.
+  int64_t share_resident_bytes;  // Memory that this worker keeps. 0: unknown.
+  int64_t share_turn_bytes;      // Memory that it needs besides in its turn.
+  int32_t share_with_group;      // 1: the folder belongs to a group.
+  int32_t share_is_optional;     // 1: trains without turns if it must.
 } nereus_client_options;
 
 // Kind of a layer.
@@ -323,6 +333,14 @@ NEREUS_API nereus_code nereus_client_mean(nereus_client* client, int32_t layer,
 // Sets *skipped to 1 if the job skipped `step` because of a NaN.
 NEREUS_API nereus_code nereus_client_skipped(nereus_client* client,
                                              int64_t step, int32_t* skipped);
+// Takes the turn at the device that this worker shares with other jobs, for
+// computing outside of a step, such as an evaluation, and keeps it until
+// nereus_client_give_turn. At most one such turn at a time. Takes nothing if
+// the device is not shared.
+NEREUS_API nereus_code nereus_client_take_turn(nereus_client* client,
+                                               int64_t timeout_ms);
+// Gives the turn of nereus_client_take_turn back, if there is one.
+NEREUS_API nereus_code nereus_client_give_turn(nereus_client* client);
 // Requests a checkpoint of the next step that no worker has begun.
 NEREUS_API nereus_code nereus_client_checkpoint(nereus_client* client);
 // Collects one value from each worker: `length` bytes, at most 64 KiB. Callers

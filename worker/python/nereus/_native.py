@@ -11,7 +11,7 @@ import threading
 from .errors import FAILED_PRECONDITION, Forked, LibraryError, error_of
 
 # Version of nereus.h that this file describes.
-ABI_VERSION = 3
+ABI_VERSION = 4
 
 MEMORY_HOST = 0
 MEMORY_CUDA = 1
@@ -46,7 +46,11 @@ class ClientOptions(Sized):
         ("connect_timeout_ms", _int64), ("round_timeout_ms", _int64),
         ("stall_threshold_ms", _int64), ("device", _int32), ("scales_loss", _int32),
         ("staging_bytes", _int64), ("listen", _text), ("http_port", _int32),
-        ("without_state", _int32), ("has_rank", _int32), ("rank", _int32)]
+        ("without_state", _int32), ("has_rank", _int32), ("rank", _int32), ("share", _text),
+        ("share_weight", ctypes.c_double), ("share_limit_ms", _int64),
+        ("share_memory_bytes", _int64), ("share_resident_bytes", _int64),
+        ("share_turn_bytes", _int64), ("share_with_group", _int32),
+        ("share_is_optional", _int32)]
 
 
 class Layer(Sized):
@@ -103,6 +107,8 @@ FUNCTIONS = {
                            ctypes.POINTER(_int64)),
     "nereus_client_skipped": (_pointer, _int64, ctypes.POINTER(_int32)),
     "nereus_client_checkpoint": (_pointer,),
+    "nereus_client_take_turn": (_pointer, _int64),
+    "nereus_client_give_turn": (_pointer,),
     "nereus_client_gather": (_pointer, _pointer, _int64, _int64, ctypes.POINTER(_int32)),
     "nereus_client_gathered": (_pointer, _int32, _pointer, _int64, ctypes.POINTER(_int64)),
     "nereus_client_report_json": (_pointer, _text, _int64, ctypes.POINTER(_int64)),

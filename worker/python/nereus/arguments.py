@@ -47,3 +47,11 @@ def stream(value):
     if value is None:
         return None
     return integer("stream", value, what="the number of a cudaStream_t, or None")
+
+
+def real(name, value):
+    """Returns a number as a float."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgument(f"{name} is {value!r}, must be a number") from None

@@ -5,6 +5,7 @@ users call. Every wait is done in parts (_waits), so that Ctrl-C ends it.
 """
 
 import atexit
+import contextlib
 import ctypes
 import json
 import logging
@@ -322,6 +323,22 @@ class Client:
         skipped = ctypes.c_int32()
         self._call("nereus_client_skipped", _number_of(step), ctypes.byref(skipped))
         return bool(skipped.value)
+
+    @contextlib.contextmanager
+    def device_turn(self, timeout=None):
+        """Takes the turn at the device that this worker shares with other jobs (Options.share),
+        for computing outside of a step, such as an evaluation:
+
+            with client.device_turn():
+                evaluate(batch)
+
+        Other jobs wait meanwhile: take a turn for each batch. On a GPU, wait for the work that
+        you have queued before the end. timeout: in seconds; None: no limit."""
+        self._await("device_turn", "nereus_client_take_turn", (), (), timeout)
+        try:
+            yield
+        finally:
+            self._call("nereus_client_give_turn")
 
     def checkpoint(self):
         """Requests a checkpoint of the next step that no worker has begun."""

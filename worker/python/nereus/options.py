@@ -10,14 +10,15 @@ from .errors import InvalidArgument
 
 _TEXTS = {"NEREUS_COORDINATOR": "coordinator", "NEREUS_JOB_NAME": "job",
           "NEREUS_NAME": "name", "NEREUS_HOST": "host", "NEREUS_LISTEN": "listen",
-          "NEREUS_NODE": "node"}
+          "NEREUS_NODE": "node", "NEREUS_SHARE": "share"}
 _PORTS = {"NEREUS_CONTROL_PORT": "control_port", "NEREUS_DATA_PORT": "data_port",
           "NEREUS_HTTP_PORT": "http_port"}
 
 _VARIABLES = (*_TEXTS, *_PORTS, "NEREUS_CONNECT_TIMEOUT", "NEREUS_SHARED_MEMORY",
+              "NEREUS_SHARE_WEIGHT", "NEREUS_SHARE_OPTIONAL",
               "NEREUS_LIBRARY", "NEREUS_RANK", "NEREUS_LOCAL_RANK", "NEREUS_LOCAL_SIZE")
 # Variables of Nereus's programs whose names are much like those.
-_ALIKE = ("NEREUS_HOSTS",)
+_ALIKE = ("NEREUS_HOSTS", "NEREUS_SHARD")
 # Smallest part of two names' letters that are the same, of names that are alike.
 _LIKENESS = 0.8
 
@@ -39,6 +40,14 @@ class Options:
         --loss-scale=dynamic refuses other workers.
     optimizer_has_state: False if the caller runs an optimizer without state. If True, a caller
         that runs the optimizer and has no layer with `state` gets a warning.
+    share: folder of a device that other jobs use, too: their workers take turns, step by step
+        (docs/sharing.md, ShareOptions in worker/public/client_options.h). share_weight: share
+        of the job in the device. share_limit: time after which other jobs pass a worker that
+        has the turn and does nothing. share_memory_bytes: memory of the
+        device; share_resident_bytes, share_turn_bytes: what of it this worker keeps, and needs
+        besides in its turn. share_with_group: True if
+        the folder belongs to a group. share_is_optional: True if the worker trains without
+        turns where the folder cannot be used.
     settings: values that must be equal on all workers, such as {"batch": 32}.
     Times are in seconds; None is Nereus's own default.
     """
@@ -63,6 +72,14 @@ class Options:
     round_timeout: Optional[float] = ROUND_TIMEOUT
     stall_threshold: Optional[float] = None
     staging_bytes: int = 0
+    share: str = ""
+    share_weight: float = 1.0
+    share_limit: Optional[float] = None
+    share_memory_bytes: int = 0
+    share_resident_bytes: int = 0
+    share_turn_bytes: int = 0
+    share_with_group: bool = False
+    share_is_optional: bool = False
 
     @classmethod
     def from_environment(cls, **values):
@@ -87,12 +104,12 @@ class Options:
             found["rank"] = _rank()
         timeout = os.environ.get("NEREUS_CONNECT_TIMEOUT")
         if timeout and "connect_timeout" not in values:
-            found["connect_timeout"] = _seconds("NEREUS_CONNECT_TIMEOUT", timeout)
-        memory = os.environ.get("NEREUS_SHARED_MEMORY") or "auto"
-        if memory not in ("auto", "off"):
-            raise InvalidArgument(f'the variable NEREUS_SHARED_MEMORY is "{memory}", must be '
-                                  "auto or off")
-        found["shared_memory"] = memory == "auto"
+            found["connect_timeout"] = _float("NEREUS_CONNECT_TIMEOUT", timeout)
+        found["shared_memory"] = _choice("NEREUS_SHARED_MEMORY", "auto", "off")
+        found["share_is_optional"] = not _choice("NEREUS_SHARE_OPTIONAL", "off", "on")
+        weight = os.environ.get("NEREUS_SHARE_WEIGHT")
+        if weight:
+            found["share_weight"] = _float("NEREUS_SHARE_WEIGHT", weight)
         return cls(**{**found, **values})
 
 
@@ -129,7 +146,16 @@ def _number(variable, text):
             f'the variable {variable} is "{text}", which is not a number') from None
 
 
-def _seconds(variable, text):
+def _choice(variable, default, other):
+    """Returns True if a variable has its default, and False if it has the other value."""
+    text = os.environ.get(variable) or default
+    if text not in (default, other):
+        raise InvalidArgument(f'the variable {variable} is "{text}", must be {default} or '
+                              f"{other}")
+    return text == default
+
+
+def _float(variable, text):
     try:
         return float(text)
     except ValueError:
@@ -182,4 +208,11 @@ def native_options(options):
         connect_timeout_ms=milliseconds("connect_timeout"),
         round_timeout_ms=milliseconds("round_timeout"),
         stall_threshold_ms=milliseconds("stall_threshold"),
-        staging_bytes=number("staging_bytes", 64))
+        staging_bytes=number("staging_bytes", 64),
+        share=text("share"), share_weight=arguments.real("share_weight", options.share_weight),
+        share_limit_ms=milliseconds("share_limit"),
+        share_memory_bytes=number("share_memory_bytes", 64),
+        share_resident_bytes=number("share_resident_bytes", 64),
+        share_turn_bytes=number("share_turn_bytes", 64),
+        share_with_group=bool(options.share_with_group),
+        share_is_optional=bool(options.share_is_optional))

@@ -14,7 +14,8 @@ from ..errors import (Forked, InvalidArgument, JobFinished, JobWentBack, LeftEar
                       WorkerLost)
 from .exported import load_exported
 from .functions import (allgather_object, average, barrier, broadcast_object,
-                        broadcast_optimizer_state, broadcast_parameters, gather_object)
+                        broadcast_optimizer_state, broadcast_parameters, device_turn,
+                        gather_object)
 from .hook import CommHookState, comm_hook, factorize
 from .optimizer import DistributedOptimizer
 from .process import (begin_step, init, is_initialized, local_rank, local_size, rank,
@@ -25,5 +26,5 @@ __all__ = [
     "JobWentBack", "LeftEarly", "LibraryError", "ModelMismatch", "NereusError", "Stalled",
     "Unreachable", "WorkerLost", "allgather_object", "average", "barrier", "begin_step",
     "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "comm_hook",
-    "factorize", "gather_object", "init", "is_initialized", "load_exported", "local_rank",
-    "local_size", "rank", "shutdown", "size", "step_info"]
+    "device_turn", "factorize", "gather_object", "init", "is_initialized", "load_exported",
+    "local_rank", "local_size", "rank", "shutdown", "size", "step_info"]

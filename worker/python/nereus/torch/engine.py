@@ -86,6 +86,11 @@ class Engine:
         return self._client is not None and self._client.traits.may_skip
 
     @property
+    def client(self):
+        """The nereus.Client; None before the first step, and in a process that trains alone."""
+        return self._client
+
+    @property
     def has_job(self):
         """True if this process does not train alone."""
         return self._options is not None

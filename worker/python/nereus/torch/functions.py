@@ -5,6 +5,8 @@ same order between two steps. They work from init() on: without a DistributedOpt
 processes that were started together.
 """
 
+import contextlib
+
 import torch
 
 from ..errors import FAILED_PRECONDITION, InvalidArgument, NereusError
@@ -47,6 +49,32 @@ def average(value):
         return {name: sum(each[name] for each in found) / len(found) for name in found[0]}
     found = gather_object(_number(value))
     return sum(found) / len(found)
+
+
+@contextlib.contextmanager
+def device_turn(timeout=None):
+    """Takes the turn at a device that other jobs use, too (`nereusctl run --share`), for computing
+    outside of steps:
+
+        for x, y in test_batches:
+            with nt.device_turn():
+                correct += evaluate(model, x, y)
+
+    The other jobs wait meanwhile, so take a turn for each batch. Steps need no call. Does nothing
+    if the device is not shared, and before the first step. timeout: in seconds. Errors: Stalled
+    after that.
+    """
+    engine = process.engine()
+    client = None if engine is None else engine.client
+    if client is None:
+        yield
+        return
+    with client.device_turn(timeout):
+        try:
+            yield
+        finally:
+            if torch.cuda.is_available() and torch.cuda.is_initialized():
+                torch.cuda.current_stream().synchronize()
 
 
 def barrier():
