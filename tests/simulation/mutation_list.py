@@ -629,12 +629,12 @@ SHARED = simulation("shared_device_simulation_test", "SharedDeviceTest.*", 60)
 
 add("a worker keeps its turn while it waits for others", [SHARED],
     ("worker/machine/turn_keeper.h",
-     "    const bool computes = !waits && Computes(ledger);\n",
-     "    const bool computes = (void(waits), Computes(ledger));\n"))
+     "    const bool computes = !waits && Computes(open);\n",
+     "    const bool computes = (void(waits), Computes(open));\n"))
 
 add("the order of turns follows the time that each node has measured", [SHARED],
     ("worker/machine/turn_keeper.h",
-     "rule_.KeyOf(step, taker_.slot().weight)",
+     "rule_.KeyOf(step_, taker_.slot().weight)",
      "absl::ToDoubleSeconds(taker_.slot().turn_time)"))
 
 add("a worker that was passed does not know it", [SHARED],

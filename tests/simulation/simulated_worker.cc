@@ -118,7 +118,7 @@ bool SimulatedWorker::HasTurn() const {
 }
 
 bool SimulatedWorker::IsWaiting() {
-  return !ledger_.HasOpenStep() || UnansweredGather().has_value();
+  return !ledger_.OpenStep().has_value() || UnansweredGather().has_value();
 }
 
 void SimulatedWorker::OnTurnRule(const TurnRule& rule) {
@@ -127,13 +127,14 @@ void SimulatedWorker::OnTurnRule(const TurnRule& rule) {
 
 void SimulatedWorker::WithTurn(std::function<void()> task) {
   if (turns_ == nullptr) return task();
-  turns_->keeper.Update(ledger_, /*waits=*/false, world_->events.now());
+  turns_->keeper.Update(ledger_.OpenStep(), /*waits=*/false,
+                        world_->events.now());
   turns_->client->Await(std::move(task));
 }
 
 void SimulatedWorker::UpdateTurn(bool waits) {
   if (turns_ == nullptr) return;
-  if (!turns_->keeper.Update(ledger_, waits, world_->events.now())) {
+  if (!turns_->keeper.Update(ledger_.OpenStep(), waits, world_->events.now())) {
     turns_->client->StopWaiting();
   }
 }

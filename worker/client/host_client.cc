@@ -425,10 +425,7 @@ absl::Status HostClientImpl::WaitSince(absl::Time from, int layer, int64_t step,
 bool HostClientImpl::EndsTurnByItself() const {
   if (options_.has_queued_all == nullptr) return false;
   const std::optional<int64_t> open =
-      Ledger([](const StepLedger& ledger) -> std::optional<int64_t> {
-        if (!ledger.HasOpenStep()) return std::nullopt;
-        return ledger.begun()->step;
-      });
+      Ledger([](const StepLedger& ledger) { return ledger.OpenStep(); });
   return open.has_value() && options_.has_queued_all(*open);
 }
 

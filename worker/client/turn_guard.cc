@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "common/base/clock.h"
@@ -12,6 +14,10 @@ namespace {
 
 // Time between two lines about a turn that does not come.
 constexpr absl::Duration kNewsInterval = absl::Seconds(5);
+
+std::optional<int64_t> OpenStepOf(const RoundTable& rounds) {
+  return rounds.Use([](const StepLedger& ledger) { return ledger.OpenStep(); });
+}
 
 }  // namespace
 
@@ -66,9 +72,7 @@ void TurnGuard::SetOutside(const RoundTable& rounds, bool outside) {
 // counts, whichever thread comes first.
 void TurnGuard::Note(const RoundTable& rounds, bool waits) {
   MutexLock lock(&mu_);
-  rounds.Use([&](const StepLedger& ledger) {
-    keeper_.Update(ledger, waits, SteadyNow());
-  });
+  keeper_.Update(OpenStepOf(rounds), waits, SteadyNow());
 }
 
 absl::Status TurnGuard::Await(const RoundTable& rounds, absl::Time until) {
@@ -80,10 +84,9 @@ absl::Status TurnGuard::Await(const RoundTable& rounds, absl::Time until) {
     NEREUS_TRY(file_->Check());
     {
       MutexLock lock(&mu_);
-      const bool computes = rounds.Use([&](const StepLedger& ledger) {
-        return keeper_.Update(ledger, /*waits=*/false, now);
-      });
-      if (!computes) return absl::OkStatus();
+      if (!keeper_.Update(OpenStepOf(rounds), /*waits=*/false, now)) {
+        return absl::OkStatus();
+      }
       const auto next = NEREUS_TRY(keeper_.taker().Try(now));
       if (!next.has_value()) return absl::OkStatus();
       again = *next;
@@ -103,9 +106,7 @@ absl::Status TurnGuard::Await(const RoundTable& rounds, absl::Time until) {
 
 bool TurnGuard::MayCompute(const RoundTable& rounds) const {
   MutexLock lock(&mu_);
-  return keeper_.taker().Holds() || !rounds.Use([&](const StepLedger& ledger) {
-    return keeper_.Computes(ledger);
-  });
+  return keeper_.taker().Holds() || !keeper_.Computes(OpenStepOf(rounds));
 }
 
 std::string TurnGuard::DescribeWait() const {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
@@ -52,7 +53,8 @@ class TurnGuard {
  private:
   TurnGuard(std::unique_ptr<BoardFile> file, TurnSlot slot,
             absl::Duration limit)
-      : file_(std::move(file)), keeper_(&file_->board(), slot, limit) {}
+      : file_(std::move(file)),
+        keeper_(&file_->board(), std::move(slot), limit) {}
   std::string DescribeWait() const ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::unique_ptr<BoardFile> file_;

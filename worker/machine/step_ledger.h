@@ -241,11 +241,14 @@ class StepLedger {
   // Last step of which the caller has pushed every layer in this life;
   // kInitialRound if there is none.
   int64_t pushed_step() const { return pushed_step_; }
-  // True if the caller has begun a step and not pushed all of its layers, and
-  // nothing interrupts it: it computes, unless it waits in a call.
-  bool HasOpenStep() const {
-    return begun_.has_value() && pushed_step_ < begun_->step && !leaving_ &&
-           !is_interrupted();
+  // Returns the step that the caller has begun and not pushed all layers of, if
+  // nothing interrupts it: the caller computes, unless it waits in a call.
+  std::optional<int64_t> OpenStep() const {
+    if (!begun_.has_value() || pushed_step_ >= begun_->step || leaving_ ||
+        is_interrupted()) {
+      return std::nullopt;
+    }
+    return begun_->step;
   }
   // True if every round that the caller has pushed is done.
   bool IsIdle() const;

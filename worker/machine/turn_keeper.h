@@ -1,12 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "common/base/status.h"
 #include "common/protocol/membership.h"
 #include "common/share/turn_taker.h"
-#include "worker/machine/step_ledger.h"
 
 namespace nereus {
 
@@ -37,16 +38,15 @@ class TurnKeeper {
   // (Client::TakeDeviceTurn).
   void SetOutside(bool outside) { outside_ = outside; }
 
-  // Notes what the caller does: asks for the turn if it has begun a step, has
-  // not pushed all layers, and does not wait, or if it computes outside of a
-  // step; otherwise gives the turn back.
-  // Returns true if the caller computes: it must have the turn (Try) to go on.
-  bool Update(const StepLedger& ledger, bool waits, absl::Time now) {
-    const bool computes = !waits && Computes(ledger);
+  // Notes what the caller does: asks for the turn if it has an open step
+  // (StepLedger::OpenStep) and does not wait, or if it computes outside of a
+  // step; otherwise gives the turn back. Returns true if the caller computes:
+  // it must have the turn (Try) to go on.
+  bool Update(std::optional<int64_t> open, bool waits, absl::Time now) {
+    const bool computes = !waits && Computes(open);
     if (computes) {
-      const int64_t step =
-          ledger.begun().has_value() ? ledger.begun()->step : 0;
-      taker_.Ask(step, rule_.KeyOf(step, taker_.slot().weight), rule_.cost,
+      step_ = open.value_or(step_);
+      taker_.Ask(step_, rule_.KeyOf(step_, taker_.slot().weight), rule_.cost,
                  now);
     } else {
       taker_.Give(now);
@@ -55,8 +55,8 @@ class TurnKeeper {
   }
 
   // True if the caller computes, unless it waits in a call.
-  bool Computes(const StepLedger& ledger) const {
-    return ledger.HasOpenStep() || outside_;
+  bool Computes(std::optional<int64_t> open) const {
+    return open.has_value() || outside_;
   }
 
   TurnTaker& taker() { return taker_; }
@@ -66,6 +66,7 @@ class TurnKeeper {
   TurnTaker taker_;
   TurnRule rule_;
   bool outside_ = false;  // See SetOutside.
+  int64_t step_ = 0;      // Last step of which it knows.
 };
 
 }  // namespace nereus
