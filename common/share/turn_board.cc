@@ -113,20 +113,18 @@ Words Load(const Memory::Slot& slot) {
     const uint64_t version = slot.version.load(std::memory_order_acquire);
     const auto& copy = slot.copies[version % 2];
     for (size_t i = 0; i < words.size(); ++i) {
-      words[i] = copy[i].load(std::memory_order_relaxed);
+      words[i] = copy[i].load(std::memory_order_acquire);
     }
-    std::atomic_thread_fence(std::memory_order_acquire);
     if (slot.version.load(std::memory_order_relaxed) == version) return words;
   }
 }
 
 void Store(const Words& words, Memory::Slot& slot) {
   const uint64_t version = slot.version.load(std::memory_order_relaxed) + 1;
-  // A reader that sees a word of this Store also sees the version before it.
-  std::atomic_thread_fence(std::memory_order_release);
   auto& copy = slot.copies[version % 2];
   for (size_t i = 0; i < words.size(); ++i) {
-    copy[i].store(words[i], std::memory_order_relaxed);
+    // A reader that sees a word of this Store also sees the version before it.
+    copy[i].store(words[i], std::memory_order_release);
   }
   slot.version.store(version, std::memory_order_release);
 }
