@@ -19,10 +19,10 @@ namespace nereus {
 // loses this lock when it dies, whatever way. A process that waits sleeps in
 // the kernel (futex), and wakes when the board changes.
 //
-// DIR must be an absolute path of a folder on a local file system, that belongs
-// to the user and that no other user may enter. It is made if it is missing and
-// its parent is there. A program that may write the
-// board can hold up the jobs of the device, so only those of one user may.
+// DIR must be an absolute path of a folder on a local file system. The folder
+// belongs to the user of the process, and no other user may enter it, because a
+// program that may write the board can hold up the jobs of the device. Open
+// makes a missing folder if its parent exists.
 class BoardFile {
  public:
   struct Options {
