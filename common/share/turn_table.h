@@ -10,8 +10,8 @@
 namespace nereus {
 
 // Turns of jobs that share a device (CrossoverScheduler: Luo, Qu, Miao, Cheng
-// and Xiong, arXiv 2103.07974, of which the abstract is public; order, memory
-// and failures are our own). A job that has the turn computes. It gives the
+// and Xiong, arXiv 2103.07974. Only its abstract is public: order, memory and
+// failures are our own). A job that has the turn computes. It gives the
 // turn away before it waits for the network, so that another job can compute
 // meanwhile.
 //

@@ -56,16 +56,22 @@ class SharingTest : public testing::Test {
   std::string folder_;
 };
 
+// A layer with two values.
+LayerSpec Line() {
+  LayerSpec spec;
+  spec.name = "line";
+  spec.m = 1;
+  spec.n = 2;
+  spec.parameters = 2;
+  spec.rows = 1;
+  return spec;
+}
+
 // A worker of one layer with two values.
 class OneLayer {
  public:
   explicit OneLayer(const ClientOptions& options) {
-    LayerSpec spec;
-    spec.name = "line";
-    spec.m = 1;
-    spec.n = 2;
-    spec.parameters = 2;
-    spec.rows = 1;
+    const LayerSpec spec = Line();
     auto joined =
         Client::Connect(options, {{spec, absl::MakeSpan(parameters_)}});
     EXPECT_TRUE(joined.ok()) << joined.status();
@@ -192,12 +198,7 @@ TEST_F(SharingTest, AWorkerThatWaitsInItsForwardHasNoTurn) {
     LocalCluster two(Job("b", 1));
     std::vector<float> parameters = {0, 0};
     std::vector<float> gradient = {1, 1};
-    LayerSpec spec;
-    spec.name = "line";
-    spec.m = 1;
-    spec.n = 2;
-    spec.parameters = 2;
-    spec.rows = 1;
+    const LayerSpec spec = Line();
     HostClientOptions options = {.client = Options(one, "a")};
     if (on_device) {
       options.has_queued_all = [](int64_t step) { return step == 0; };

@@ -342,8 +342,8 @@ absl::Status HostClientImpl::FailJob(const std::string& reason) {
 absl::StatusOr<RoundTable::Push> HostClientImpl::BeginPush(
     int layer, int64_t step, absl::Span<const float> gradient,
     absl::Span<const RoundTable::Lent> lent) {
-  // Another job may have passed this worker, because it stood still. What a
-  // device computes goes on in any case.
+  // Another job may have passed this worker, because it stood still. Pushes of
+  // a device do not wait here: the device computes on in any case.
   if (options_.has_queued_all == nullptr) {
     NEREUS_TRY(AwaitTurn(absl::InfiniteFuture()));
   }

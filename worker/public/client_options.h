@@ -37,10 +37,10 @@ struct ShareOptions {
   // nothing: at least ten of its usual turns, and at least this long. Positive.
   absl::Duration limit = absl::Seconds(2);
 
-  // Memory of the device; and of it, what this worker keeps, and what it needs
-  // besides while it computes a step: bytes. A worker whose memory does not fit
-  // beside that of the others waits for its first turn: the sum of what all
-  // keep, and the largest need of a turn. 0: not known, and not counted.
+  // Bytes of the device's memory; bytes that this worker keeps there; bytes
+  // that it needs besides while it computes a step. A worker waits for its
+  // first turn until the bytes that all workers keep and the largest need of
+  // a turn fit into the memory together. 0: not known, and not counted.
   int64_t memory_bytes = 0;
   int64_t resident_bytes = 0;
   int64_t turn_bytes = 0;
