@@ -520,7 +520,7 @@ inline constexpr absl::Duration kTurnCostMax = absl::Hours(24);
 // of a change later than others may take a turn in another order, which costs
 // time and nothing else.
 struct TurnRule {
-  double base = 0;      // Key of step 0, times the weight; seconds.
+  double base = 0;           // Key of step 0, times the weight; seconds.
   absl::Duration cost = {};  // Time of a turn; 0: not measured yet.
 
   // Returns TurnSlot::key of a step for a job of this weight.

@@ -43,7 +43,7 @@ def test_prometheus_reads_all_processes_and_has_all_metrics(tmp_path):
             shares = prometheus.until(
                 "sum by (phase) (rate(nereus_worker_phase_seconds_total[5s]))",
                 # Two workers, each of which is in one phase at any time.
-                lambda values: len(values) == 4 and 1.5 < sum(values.values()) < 2.5)
+                lambda values: len(values) == 5 and 1.5 < sum(values.values()) < 2.5)
             assert "forward" in " ".join(shares)
             [step] = prometheus.query("nereus_step_measured_seconds").values()
             assert 0.03 < step < 1

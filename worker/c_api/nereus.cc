@@ -593,11 +593,10 @@ nereus_code nereus_client_take_turn(nereus_client* client, int64_t timeout_ms) {
 }
 
 nereus_code nereus_client_give_turn(nereus_client* client) {
-  return nereus::OnEntry(client, /*needs_joined=*/true,
-                         [](ClientEntry& entry) {
-                           entry.GiveTurn();
-                           return absl::OkStatus();
-                         });
+  return nereus::OnEntry(client, /*needs_joined=*/true, [](ClientEntry& entry) {
+    entry.GiveTurn();
+    return absl::OkStatus();
+  });
 }
 
 nereus_code nereus_client_checkpoint(nereus_client* client) {
