@@ -21,33 +21,6 @@ std::string Shown(absl::string_view text) {
   return absl::StrCat("\"", Printable(text.substr(0, kShownBytesMax)), "\"");
 }
 
-// Sets the option of one line, and adds its name to `names`.
-absl::Status ParseLine(absl::string_view line, JobSpec& spec,
-                       std::vector<std::string>& names) {
-  const std::pair<absl::string_view, absl::string_view> parts =
-      absl::StrSplit(line, absl::MaxSplits('=', 1));
-  const std::string name(absl::StripAsciiWhitespace(parts.first));
-  std::string mistake;
-  if (const JobOption* const option = FindJobOption(name);
-      !absl::StrContains(line, '=')) {
-    mistake = absl::StrCat(Shown(line), " is not NAME = VALUE");
-  } else if (option == nullptr) {
-    std::vector<std::string> known;
-    for (const JobOption& each : JobOptionTable()) known.push_back(each.name);
-    mistake = absl::StrCat(Shown(name), " is not an option of a job",
-                           Suggest(name, known));
-  } else if (absl::c_linear_search(names, name)) {
-    mistake = absl::StrCat(name, " is set more than once");
-  } else {
-    const absl::Status set =
-        option->set(absl::StripAsciiWhitespace(parts.second), spec);
-    names.push_back(name);
-    if (set.ok()) return absl::OkStatus();
-    mistake = absl::StrCat(name, ": ", set.message());
-  }
-  return InvalidArgumentError(mistake);
-}
-
 // Returns the line without its comment, which begins with '#' at the start of
 // the line or after a blank. Another '#' is part of a value.
 absl::string_view WithoutComment(absl::string_view line) {
@@ -61,19 +34,51 @@ absl::string_view WithoutComment(absl::string_view line) {
 
 }  // namespace
 
-// Reading stops at the first bad line.
-absl::StatusOr<std::vector<std::string>> ParseJobText(absl::string_view text,
-                                                      JobSpec& spec) {
-  std::vector<std::string> names;
+absl::StatusOr<std::vector<OptionLine>> ParseOptionLines(
+    absl::string_view text) {
+  std::vector<OptionLine> found;
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
     line = absl::StripAsciiWhitespace(WithoutComment(line));
     if (line.empty()) continue;
-    const absl::Status status = ParseLine(line, spec, names);
-    if (!status.ok()) {
-      return InvalidArgumentError("line ", number, ": ", status.message());
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits('=', 1));
+    const std::string name(absl::StripAsciiWhitespace(parts.first));
+    if (!absl::StrContains(line, '=')) {
+      return InvalidArgumentError("line ", number, ": ", Shown(line),
+                                  " is not NAME = VALUE");
     }
+    if (absl::c_any_of(found, [&](const auto& l) { return l.name == name; })) {
+      return InvalidArgumentError("line ", number, ": ", Printable(name),
+                                  " is set more than once");
+    }
+    found.push_back(
+        {number, name, std::string(absl::StripAsciiWhitespace(parts.second))});
+  }
+  return found;
+}
+
+// Setting stops at the first bad line.
+absl::StatusOr<std::vector<std::string>> ParseJobText(absl::string_view text,
+                                                      JobSpec& spec) {
+  std::vector<std::string> names;
+  const auto lines = NEREUS_TRY(ParseOptionLines(text));
+  for (const OptionLine& line : lines) {
+    const JobOption* const option = FindJobOption(line.name);
+    if (option == nullptr) {
+      std::vector<std::string> known;
+      for (const JobOption& each : JobOptionTable()) known.push_back(each.name);
+      return InvalidArgumentError("line ", line.number, ": ", Shown(line.name),
+                                  " is not an option of a job",
+                                  Suggest(line.name, known));
+    }
+    const absl::Status set = option->set(line.value, spec);
+    if (!set.ok()) {
+      return InvalidArgumentError("line ", line.number, ": ", line.name, ": ",
+                                  set.message());
+    }
+    names.push_back(line.name);
   }
   return names;
 }

@@ -18,10 +18,22 @@ namespace nereus {
 //   servers = 2
 //   learning-rate = 0.02
 
+// A line of such a file.
+struct OptionLine {
+  int number = 0;  // Number of the line, from 1.
+  std::string name;
+  std::string value;
+};
+
+// Returns the lines of `text` that set something. Errors: kInvalidArgument,
+// with the number of the line: it is not NAME = VALUE, or a name is set twice.
+absl::StatusOr<std::vector<OptionLine>> ParseOptionLines(
+    absl::string_view text);
+
 // Sets the options of the job file `text` in `spec`, and returns the names of
 // these options. Errors: kInvalidArgument, with the number of the line: an
-// unknown option, a bad value, a line that is not NAME = VALUE, or an option
-// that is set twice. After an error, `spec` may have some of the values.
+// unknown option, or a bad value; those of ParseOptionLines. After an error,
+// `spec` may have some of the values.
 absl::StatusOr<std::vector<std::string>> ParseJobText(absl::string_view text,
                                                       JobSpec& spec);
 

@@ -3,12 +3,15 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/flags/flags.h"
+#include "common/flags/job_file.h"
+#include "common/flags/model_file.h"
 #include "server/admin/commands.h"
 #include "server/admin/diagnosis.h"
 #include "server/admin/quantity.h"
@@ -22,6 +25,11 @@ namespace {
 constexpr int kIterationsMax = 1000;
 // Time between two lines of progress.
 constexpr absl::Duration kProgressInterval = absl::Seconds(2);
+
+// Flags that a file of --with takes from the command line.
+constexpr const char* kClusterFlags[] = {
+    "workers", "hosts",        "servers",         "bandwidth",
+    "latency", "message-time", "memory-bandwidth"};
 
 // Writes the progress of simulations every kProgressInterval. Short simulations
 // write nothing.
@@ -86,6 +94,14 @@ class SimulateCommand final : public Command {
         "--delay or --jitter, until more of them change the mean by half a "
         "per cent at most");
     AddSeedFlag(app, "seed", question_.asked().seed, "seed of the jitter");
+    app.add_option("--with", with_,
+                   "FILE with the flags of another job that shares the "
+                   "devices of all nodes, one NAME = VALUE in a line, such as "
+                   "compute = 0.1s; flags of the cluster are those given here; "
+                   "may be given several times")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->type_name("FILE");
     json_.Register(app);
   }
 
@@ -120,9 +136,92 @@ class SimulateCommand final : public Command {
                   partial->iteration, report.advice);
       }
     }
+    if (!with_.empty()) {
+      report.shared = NEREUS_TRY(Share(report));
+    }
     NEREUS_TRY(json_.Write(FormatSimulateText(report),
                            FormatSimulateJson(report), out));
     return kExitDone;
+  }
+
+  // Simulates the jobs of --with alone, and predicts all jobs together.
+  absl::StatusOr<SharedReport> Share(const SimulateReport& own) const {
+    std::vector<SharedReport::Job> jobs = {
+        JobOf(own.model, own.what_if, own.result)};
+    for (const std::string& path : with_) {
+      WhatIfFlags flags;
+      NEREUS_TRY(ReadWhatIf(path, flags));
+      const auto with_path = [&path](const absl::Status& status) {
+        return InvalidArgumentError("--with=", path, ": ", status.message());
+      };
+      const auto what_if = flags.Make(/*needs_times=*/true);
+      if (!what_if.ok()) return with_path(what_if.status());
+      const auto result = SimulateIterations(*what_if);
+      if (!result.ok()) return with_path(result.status());
+      jobs.push_back(JobOf(flags.model(), *what_if, *result));
+    }
+    for (const SharedReport::Job& job : jobs) {
+      if (job.times.compute <= 0) {
+        return InvalidArgumentError(
+            "--with: ", job.model,
+            " computes for no time, so it does not share a device");
+      }
+    }
+    return ShareDevices(std::move(jobs));
+  }
+
+  // Returns a job's times on its busiest node.
+  static SharedReport::Job JobOf(const std::string& model, const WhatIf& asked,
+                                 const IterationResult& result) {
+    SharedReport::Job job;
+    job.model = model;
+    job.times.compute = absl::ToDoubleSeconds(result.compute);
+    job.times.alone = absl::ToDoubleSeconds(result.iteration);
+    // Half of the bytes go each way.
+    job.times.link =
+        static_cast<double>(result.node_bytes[result.busiest_node]) / 2 /
+        asked.node_rate;
+    return job;
+  }
+
+  // Reads the flags of a job. The cluster is that of this command, unless the
+  // file says otherwise. Errors: kInvalidArgument, with the file.
+  absl::Status ReadWhatIf(const std::string& path, WhatIfFlags& flags) const {
+    const std::string text = NEREUS_TRY(ReadTextFile(path));
+    const auto lines = ParseOptionLines(text);
+    if (!lines.ok()) {
+      return InvalidArgumentError("--with=", path, ", ",
+                                  lines.status().message());
+    }
+    CLI::App app;
+    flags.Register(app);
+    std::vector<std::string> arguments;
+    for (const OptionLine& line : *lines) {
+      if (app.get_option_no_throw("--" + line.name) == nullptr) {
+        return InvalidArgumentError("--with=", path, ", line ", line.number,
+                                    ": ", line.name,
+                                    " is no flag of a job's question");
+      }
+      arguments.push_back(absl::StrCat("--", line.name, "=", line.value));
+    }
+    for (const char* name : kClusterFlags) {
+      const bool is_set = absl::c_any_of(
+          *lines, [name](const auto& line) { return line.name == name; });
+      const CLI::Option* const own =
+          this->app().get_option(absl::StrCat("--", name));
+      if (is_set || own->count() == 0) continue;
+      arguments.push_back(
+          absl::StrCat("--", name, "=", own->as<std::string>()));
+    }
+    try {
+      app.parse(std::move(arguments));
+    } catch (const FlagError& error) {
+      return InvalidArgumentError("--with=", path, ": ", error.flag().substr(2),
+                                  error.what());
+    } catch (const CLI::ParseError& error) {
+      return InvalidArgumentError("--with=", path, ": ", error.what());
+    }
+    return absl::OkStatus();
   }
 
   // Adds the delay of --delay=`text`. Errors: kInvalidArgument.
@@ -142,7 +241,8 @@ class SimulateCommand final : public Command {
   }
 
   WhatIfFlags question_;  // Model, cluster, job, and more fields of WhatIf.
-  JsonFlag json_;         // --json
+  std::vector<std::string> with_;  // Values of --with.
+  JsonFlag json_;                  // --json
 };
 
 }  // namespace

@@ -137,7 +137,86 @@ Json LayerJson(const SimulateReport& report, size_t layer) {
   };
 }
 
+// Returns what limits jobs that take turns: the largest term of
+// docs/sharing.md.
+std::string LimitOf(const SharedReport& shared) {
+  double compute = 0;
+  double link = 0;
+  double alone = 0;
+  for (const SharedReport::Job& job : shared.jobs) {
+    compute += job.times.compute;
+    link += job.times.link;
+    alone = std::max(alone, job.times.alone);
+  }
+  if (link >= std::max(compute, alone)) return "link";
+  return compute >= alone ? "device" : "longest job";
+}
+
+// Returns how much work the jobs do together in the time in which they would do
+// one step each, one after the other.
+double GainOf(const SharedReport& shared, double SharedReport::Job::*seconds) {
+  double gain = 0;
+  for (const SharedReport::Job& job : shared.jobs) {
+    gain += job.times.alone / (job.*seconds);
+  }
+  return gain;
+}
+
+std::string FormatShared(const SharedReport& shared) {
+  if (shared.jobs.empty()) return "";
+  TextTable table("lrrrrr");
+  table.Row("a step of", "computing", "link", "alone", "all at once",
+            "in turns");
+  double sum = 0;
+  for (const SharedReport::Job& job : shared.jobs) {
+    sum += job.times.alone;
+    table.Row(job.model, Seconds(job.times.compute), Seconds(job.times.link),
+              Seconds(job.times.alone), Seconds(job.at_once),
+              Seconds(job.turns));
+  }
+  const std::string limit = LimitOf(shared);
+  return absl::StrFormat(
+      "\nThe jobs share the devices of all nodes:\n%s"
+      "one after the other, a step of each takes %s. All at once, the jobs are "
+      "%.2f times as fast; in turns (--share) %.2f times. %s\n",
+      table.Text(), Seconds(sum), GainOf(shared, &SharedReport::Job::at_once),
+      GainOf(shared, &SharedReport::Job::turns),
+      limit == "link" ? "The link is full: no order of computing helps more, "
+                        "but fewer bytes do (--wire=auto)."
+      : limit == "device"
+          ? "The device is busy all the time."
+          : "The longest job needs this time also without the others.");
+}
+
+Json SharedJson(const SharedReport& shared) {
+  Json jobs = Json::array();
+  for (const SharedReport::Job& job : shared.jobs) {
+    jobs.push_back({{"model", job.model},
+                    {"compute_seconds", job.times.compute},
+                    {"link_seconds", job.times.link},
+                    {"alone_seconds", job.times.alone},
+                    {"at_once_seconds", job.at_once},
+                    {"turns_seconds", job.turns}});
+  }
+  return {{"jobs", std::move(jobs)},
+          {"at_once_gain", GainOf(shared, &SharedReport::Job::at_once)},
+          {"turns_gain", GainOf(shared, &SharedReport::Job::turns)},
+          {"limit", LimitOf(shared)}};
+}
+
 }  // namespace
+
+SharedReport ShareDevices(std::vector<SharedReport::Job> jobs) {
+  std::vector<SharingJob> times;
+  for (const SharedReport::Job& job : jobs) times.push_back(job.times);
+  const auto at_once = PlayShared(times, Sharing::kAtOnce);
+  const auto turns = PlayShared(times, Sharing::kTurns);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    jobs[i].at_once = at_once[i];
+    jobs[i].turns = turns[i];
+  }
+  return {std::move(jobs)};
+}
 
 std::string FormatSimulateText(const SimulateReport& report) {
   const IterationResult& result = report.result;
@@ -161,7 +240,7 @@ std::string FormatSimulateText(const SimulateReport& report) {
       "%-26s%.2f of %d\n"
       "samples per second        %.1f\n"
       "bytes sent plus received by a node per iteration: %s by the busiest "
-      "(node %d), %s on average\n",
+      "(node %d), %s on average\n%s",
       FormatDiagnosis(Diagnose(report)), FormatQuestion(report),
       FormatLayers(report), absl::StrCat("one ", single, " alone"),
       Seconds(result.single_node), Seconds(result.iteration),
@@ -170,7 +249,7 @@ std::string FormatSimulateText(const SimulateReport& report) {
       absl::StrCat("speed-up over one ", single), result.speedup,
       report.what_if.plan.cluster.workers, SamplesPerSecond(report),
       Megabytes(bytes[result.busiest_node]), result.busiest_node,
-      Megabytes(mean));
+      Megabytes(mean), FormatShared(report.shared));
 }
 
 std::string FormatSimulateJson(const SimulateReport& report) {
@@ -227,6 +306,7 @@ std::string FormatSimulateJson(const SimulateReport& report) {
         std::isinf(asked.memory_rate) ? Json(nullptr)
                                       : Json(asked.memory_rate * kBitsPerByte);
   }
+  if (!report.shared.jobs.empty()) json["shared"] = SharedJson(report.shared);
   return FormatJson(json);
 }
 

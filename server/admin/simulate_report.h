@@ -6,9 +6,25 @@
 
 #include "absl/time/time.h"
 #include "server/admin/diagnosis.h"
+#include "server/admin/simulate/shared_device.h"
 #include "server/admin/simulate/simulated_iteration.h"
 
 namespace nereus {
+
+// Jobs that share the devices of all nodes (`simulate --with`).
+struct SharedReport {
+  struct Job {
+    std::string model;  // Name or file of the model.
+    SharingJob times;
+    // Seconds of a step of this job while all jobs are at work.
+    double at_once = 0;
+    double turns = 0;
+  };
+  std::vector<Job> jobs;  // The job of the question is the first.
+};
+
+// Returns the report of these jobs, whose steps at the same time it predicts.
+SharedReport ShareDevices(std::vector<SharedReport::Job> jobs);
 
 // A question to `nereusctl simulate`, and its answer.
 struct SimulateReport {
@@ -22,6 +38,8 @@ struct SimulateReport {
   IterationResult result;
   // Time that delayed workers add to the iteration.
   absl::Duration late;
+  // The other jobs, if there are any.
+  SharedReport shared;
   // Flags that would shorten the iteration.
   std::vector<Diagnosis::Advice> advice;
   // True if the text has a line for each layer. False: equal layers share one.
@@ -48,7 +66,11 @@ std::string FormatSimulateText(const SimulateReport& report);
 //                "forward_seconds", "backward_seconds",
 //                "node_bytes": of the busiest node}]}
 // With --hosts also "hosts" and "memory_bits_per_second": or null. Bytes are
-// sent plus received, with headers. Those of the layers add up to node_bytes,
+// sent plus received, with headers. With --with also "shared": {"jobs":
+// [{"model", "compute_seconds", "link_seconds", "alone_seconds",
+// "at_once_seconds", "turns_seconds"}], "at_once_gain", "turns_gain": work done
+// in the time of one job after the other, "limit": "device", "link", "longest
+// job"}. Those of the layers add up to node_bytes,
 // except for the frames of the block layer (--sparsity). IterationResult
 // explains the times.
 std::string FormatSimulateJson(const SimulateReport& report);

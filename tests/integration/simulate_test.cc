@@ -343,5 +343,74 @@ TEST(SimulateTest, WrongOptionsAreRefusedWithTheReason) {
   }
 }
 
+// Two jobs like this one, of one layer, take turns: see docs/sharing.md.
+const std::vector<std::string> kHalfExposed = {
+    "--workers=2",  "--servers=colocated", "--bandwidth=1Gbit",
+    "--latency=0s", "--scheme=server",     "--compute=0.1s"};
+
+TEST(SimulateTest, JobsThatShareDevicesArePredictedTogether) {
+  const std::string model =
+      WriteTestFile("one_layer.csv",
+                    "name,kind,m,n,parameters,rows_per_sample\nlast,fc,1250,"
+                    "1000,1250000,1\n");
+  const std::string with =
+      WriteTestFile("with.txt", "# The other job.\nmodel = " + model +
+                                    "\nscheme = server\ncompute = 0.1s\n");
+  std::vector<std::string> arguments = kHalfExposed;
+  arguments.insert(arguments.end(),
+                   {"--model=" + model, "--with=" + with, "--json"});
+  const Result result = Simulate(arguments);
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  const auto json = nlohmann::json::parse(result.output);
+  const auto& shared = json.at("shared");
+  ASSERT_EQ(shared.at("jobs").size(), 2u);
+  const double alone = json.at("iteration_seconds");
+  for (const auto& job : shared.at("jobs")) {
+    EXPECT_DOUBLE_EQ(job.at("alone_seconds"), alone);
+    EXPECT_NEAR(job.at("compute_seconds"), 0.1, 1e-6);
+    // Half of 5 MB goes out and half comes in, at each of two nodes, twice.
+    EXPECT_NEAR(job.at("link_seconds"), 0.04, 0.002);
+    EXPECT_NEAR(job.at("turns_seconds"), 0.2, 1e-3);
+    EXPECT_GT(job.at("at_once_seconds"), 0.201);
+  }
+  EXPECT_NEAR(shared.at("turns_gain"), 2 * alone / 0.2, 0.01);
+  EXPECT_EQ(shared.at("limit"), "device");
+}
+
+TEST(SimulateTest, FullLinkIsNamedAsTheLimitOfSharing) {
+  const std::string model =
+      WriteTestFile("large_layer.csv",
+                    "name,kind,m,n,parameters,rows_per_sample\nlast,fc,2500,"
+                    "2500,6250000,1\n");
+  const std::string with =
+      WriteTestFile("with_large.txt",
+                    "model = " + model + "\nscheme = server\ncompute = 0.1s\n");
+  std::vector<std::string> arguments = kHalfExposed;
+  arguments.insert(arguments.end(), {"--model=" + model, "--with=" + with});
+  const Result result = Simulate(arguments);
+  ASSERT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.output, HasSubstr("The link is full"));
+  EXPECT_THAT(result.output, HasSubstr("--wire=auto"));
+}
+
+TEST(SimulateTest, BadFileOfAnotherJobIsRefusedWithItsLine) {
+  std::vector<std::string> arguments = kHalfExposed;
+  arguments.insert(arguments.end(), {"--model=alexnet", ""});
+  const auto refusal = [&](const std::string& text) {
+    arguments.back() = "--with=" + WriteTestFile("bad.txt", text);
+    const Result result = Simulate(arguments);
+    EXPECT_EQ(result.exit_code, 2) << text;
+    return result.error;
+  };
+  EXPECT_THAT(refusal("model = alexnet\nworkers 2\n"),
+              HasSubstr("bad.txt, line 2: \"workers 2\" is not NAME = VALUE"));
+  EXPECT_THAT(refusal("modle = alexnet\n"),
+              HasSubstr("line 1: modle is no flag"));
+  EXPECT_THAT(refusal("model = alexnet\nworkers = 0\n"),
+              HasSubstr("workers is \"0\""));
+  EXPECT_THAT(refusal("model = alexnet\nworkers = 2\n"),
+              HasSubstr("--compute"));
+}
+
 }  // namespace
 }  // namespace nereus
