@@ -109,15 +109,27 @@ std::string Milliseconds(absl::Duration time) {
   return absl::StrFormat("%.3f ms", absl::ToDoubleMilliseconds(time));
 }
 
+// Returns the line about the wait for a device that other jobs use; "": no
+// worker waits.
+std::string TurnText(const TraceSummary& summary) {
+  const auto longest = absl::c_max_element(
+      summary.workers,
+      [](const auto& a, const auto& b) { return a.step.turn < b.step.turn; });
+  if (longest->step.turn < kShareMin * summary.step) return "";
+  return absl::StrCat("Other jobs share the devices: ", longest->name,
+                      " waits longest for its turn, ",
+                      Milliseconds(longest->step.turn), " in a step.\n");
+}
+
 // Returns the lines about workers, and about layers that are waited for.
 std::string SummaryText(const JobTrace& trace, const TraceSummary& summary) {
   std::string text;
   const TraceSummary::Worker& slowest = summary.workers[summary.slowest];
-  absl::StrAppend(&text, "Steps ", trace.first_step, " to ", trace.last_step,
-                  " of ", summary.workers.size(), " workers. The slowest, ",
-                  slowest.name, ", computes ",
-                  Milliseconds(slowest.step.computing()), " in a step; the ",
-                  "median is ", Milliseconds(summary.computing), ".\n");
+  absl::StrAppend(
+      &text, "Steps ", trace.first_step, " to ", trace.last_step, " of ",
+      summary.workers.size(), " workers. The slowest, ", slowest.name,
+      ", computes ", Milliseconds(slowest.step.computing()), " in a step; the ",
+      "median is ", Milliseconds(summary.computing), ".\n", TurnText(summary));
   // Layers that cost nearly nothing are left out.
   const auto end = absl::c_find_if(summary.layers, [&](const auto& layer) {
     return layer.waited < kShareMin * summary.step;
@@ -149,7 +161,8 @@ nlohmann::ordered_json ExplainJson(const JobTrace& trace,
     workers.push_back(
         {{"name", worker.name},
          {"computing_seconds", absl::ToDoubleSeconds(worker.step.computing())},
-         {"waiting_seconds", absl::ToDoubleSeconds(worker.step.waiting)}});
+         {"waiting_seconds", absl::ToDoubleSeconds(worker.step.waiting)},
+         {"turn_seconds", absl::ToDoubleSeconds(worker.step.turn)}});
   }
   nlohmann::ordered_json layers = nlohmann::ordered_json::array();
   for (const auto& [layer, waited] : summary.layers) {

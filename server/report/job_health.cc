@@ -185,21 +185,34 @@ std::string WhyAtRisk(const JobStatus& status) {
   return "";
 }
 
-// Returns the share of a step in which the caller waits.
+// Returns the share of a step in which the caller waits for the network.
 double WaitingShare(const PhaseTimes& times) {
   return absl::FDivDuration(times.waiting, times.total());
 }
+
+// Smallest share of a step for which a wait for the shared device is named.
+constexpr double kTurnShareMin = 0.01;
 
 // Returns what limits the speed.
 std::string DescribeLimit(const JobStatus& status) {
   const PhaseTimes times = MedianStep(status);
   if (times.total() == absl::ZeroDuration()) return "";
+  const double turn = absl::FDivDuration(times.turn, times.total());
   std::string text = absl::StrFormat(
       ". %s limits the speed: %.0f %% of a step is waiting for the network",
-      WaitingShare(times) > 0.5 ? "The network" : "Computing",
+      WaitingShare(times) > 0.5 ? "The network"
+      : turn > 0.5              ? "The shared device"
+                                : "Computing",
       100 * WaitingShare(times));
+  if (turn >= kTurnShareMin) {
+    absl::StrAppendFormat(&text,
+                          ", and %.0f %% for the device, which other jobs use",
+                          100 * turn);
+  }
+  // The plan knows nothing of other jobs.
   if (status.steps.predicted > absl::ZeroDuration() &&
-      times.total() > kSlowerThanForecast * status.steps.predicted) {
+      times.total() - times.turn >
+          kSlowerThanForecast * status.steps.predicted) {
     absl::StrAppend(&text, "; a step takes longer than the plan predicts");
   }
   return text;

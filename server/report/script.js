@@ -67,8 +67,10 @@ function meanPart(workers, part) {
 function showStep(status) {
   const names = { forward: "before the first push: forward, and loading examples",
     backward: "from there to the last push: backward", other: "after it: the optimizer",
-    waiting: "waiting for the job: exposed communication" };
-  const parts = Object.keys(names).map((part) => [names[part], meanPart(status.workers, part)]);
+    waiting: "waiting for the job: exposed communication",
+    turn: "waiting for the device, which other jobs use" };
+  const parts = Object.keys(names).map((part) => [names[part], meanPart(status.workers, part)])
+    .filter(([name, seconds]) => name !== names.turn || seconds > 0);
   const measured = parts.reduce((sum, [, seconds]) => sum + seconds, 0);
   const rows = measured === 0 ? [] : parts.map(([name, seconds]) =>
     [text(name), time(seconds), percent(seconds / measured), bar(seconds / measured)]);

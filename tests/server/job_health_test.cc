@@ -61,6 +61,24 @@ TEST(JobHealthTest, SaysThatTheNetworkLimitsTheSpeed) {
                     HasSubstr("longer than the plan predicts")));
 }
 
+TEST(JobHealthTest, SaysHowLongAJobWaitsForASharedDevice) {
+  JobStatus status = Running();
+  const auto wait = [&status](absl::Duration time) {
+    for (JobStatus::Member& member : status.members) {
+      if (member.pace.has_value()) member.pace->step.turn = time;
+    }
+    return Judge(status).text;
+  };
+  // The plan predicts a step without this wait.
+  EXPECT_THAT(wait(absl::Milliseconds(50)),
+              AllOf(HasSubstr("Computing limits the speed"),
+                    HasSubstr("7 % of a step is waiting for the network, and "
+                              "33 % for the device, which other jobs use"),
+                    Not(HasSubstr("longer than the plan predicts"))));
+  EXPECT_THAT(wait(absl::Milliseconds(300)),
+              HasSubstr("The shared device limits the speed"));
+}
+
 TEST(JobHealthTest, NamesTheWorkerThatIsLateAndWhy) {
   JobStatus status = Running();
   status.members[1].pace->late = absl::Milliseconds(11);
