@@ -30,7 +30,8 @@ inline std::vector<std::string> FlagsWithVariables() {
       "json last-status latency limit listen log-format log-level max-spans "
       "memory-bandwidth message-time model name node once out rank replay "
       "restarts restore round run seed server server-binary shard share "
-      "share-weight shared-memory spin stall-after standalone state steps "
+      "share-optional share-weight shared-memory spin stall-after standalone "
+      "state steps "
       "threads timeout trace verify worker-binary",
       ' ');
 }
@@ -45,7 +46,7 @@ inline std::vector<std::string> ProgramVariables() {
 // and that set no flag. NEREUS_LIBRARY is the path of libnereus.so. Programs of
 // a job inherit these variables.
 inline std::vector<std::string> PackageVariables() {
-  return {"NEREUS_LIBRARY", "NEREUS_SHARE_OPTIONAL"};
+  return {"NEREUS_LIBRARY"};
 }
 
 // Returns the names of variables that tests read. Programs that tests start

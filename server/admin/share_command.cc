@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
@@ -27,7 +28,7 @@ using Json = nlohmann::ordered_json;
 // A board, as read.
 struct Device {
   std::string folder;
-  TurnTable table;
+  absl::StatusOr<TurnTable> table;
 };
 
 const char* StateName(const TurnTable& table, int slot) {
@@ -67,20 +68,25 @@ std::string Seconds(double seconds) {
 }
 
 std::string TextOf(const Device& device, absl::Time now) {
-  const absl::Duration total = TotalOf(device.table);
+  if (!device.table.ok()) {
+    return absl::StrCat("device ", device.folder, ": ",
+                        device.table.status().message(), "\n");
+  }
+  const TurnTable& table = *device.table;
+  const absl::Duration total = TotalOf(table);
   TextTable rows("llrllrrrrr");
   rows.Row("job", "worker", "process", "state", "since", "step", "turns",
            "share", "mean turn", "step alone");
   int clients = 0;
-  for (int i = 0; i < static_cast<int>(device.table.slots.size()); ++i) {
-    const TurnSlot& slot = device.table.slots[i];
+  for (int i = 0; i < static_cast<int>(table.slots.size()); ++i) {
+    const TurnSlot& slot = table.slots[i];
     if (!slot.is_alive) continue;
     ++clients;
     const double mean = slot.turn_count > 0
                             ? absl::ToDoubleSeconds(slot.turn_time) /
                                   static_cast<double>(slot.turn_count)
                             : 0;
-    rows.Row(slot.job, slot.rank, slot.process, StateName(device.table, i),
+    rows.Row(slot.job, slot.rank, slot.process, StateName(table, i),
              Seconds(absl::ToDoubleSeconds(SinceOf(slot, now))), slot.step,
              slot.turn_count,
              total > absl::ZeroDuration()
@@ -96,14 +102,19 @@ std::string TextOf(const Device& device, absl::Time now) {
 }
 
 Json JsonOf(const Device& device, absl::Time now) {
+  if (!device.table.ok()) {
+    return {{"folder", device.folder},
+            {"error", device.table.status().message()}};
+  }
+  const TurnTable& table = *device.table;
   Json clients = Json::array();
-  for (int i = 0; i < static_cast<int>(device.table.slots.size()); ++i) {
-    const TurnSlot& slot = device.table.slots[i];
+  for (int i = 0; i < static_cast<int>(table.slots.size()); ++i) {
+    const TurnSlot& slot = table.slots[i];
     if (!slot.is_alive) continue;
     clients.push_back({{"job", slot.job},
                        {"worker", slot.rank},
                        {"process", slot.process},
-                       {"state", StateName(device.table, i)},
+                       {"state", StateName(table, i)},
                        {"seconds", absl::ToDoubleSeconds(SinceOf(slot, now))},
                        {"step", slot.step},
                        {"weight", slot.weight},
@@ -115,7 +126,7 @@ Json JsonOf(const Device& device, absl::Time now) {
                        {"turn_bytes", slot.turn_bytes}});
   }
   return {{"folder", device.folder},
-          {"memory_bytes", device.table.memory_bytes},
+          {"memory_bytes", table.memory_bytes},
           {"clients", std::move(clients)}};
 }
 
@@ -148,10 +159,13 @@ class ShareCommand final : public Command {
       }
     }
     if (json_) out << FormatJson(json) << "\n";
-    return kExitDone;
+    const bool all = absl::c_all_of(
+        devices, [](const Device& device) { return device.table.ok(); });
+    return all ? kExitDone : kExitFailed;
   }
 
-  // Reads the board of the folder, or those of its subfolders.
+  // Reads the board of the folder, or those of its subfolders. One that cannot
+  // be read does not keep the others from being shown.
   absl::StatusOr<std::vector<Device>> ReadAll() const {
     std::vector<std::string> folders;
     std::error_code error;
@@ -172,9 +186,9 @@ class ShareCommand final : public Command {
     std::sort(folders.begin(), folders.end());
     std::vector<Device> devices;
     for (const std::string& folder : folders) {
-      const auto file = NEREUS_TRY(BoardFile::OpenToRead(folder));
-      TurnTable table = NEREUS_TRY(file->board().Read());
-      devices.push_back({folder, std::move(table)});
+      const auto file = BoardFile::OpenToRead(folder);
+      devices.push_back(
+          {folder, file.ok() ? (*file)->board().Read() : file.status()});
     }
     return devices;
   }

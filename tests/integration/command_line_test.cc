@@ -2,12 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
+#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +18,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/flags/flags.h"
 #include "common/flags/variables.h"
+#include "common/share/file/board_file.h"
 #include "tests/testing/program_run.h"
 
 namespace nereus {
@@ -153,6 +157,27 @@ TEST(CommandLineTest, ManualHasTheTableOfJobOptions) {
   std::string table;
   for (const JobOption& option : JobOptionTable()) table += RowOf(option);
   EXPECT_THAT(text.str(), testing::HasSubstr(table));
+}
+
+TEST(CommandLineTest, ShareShowsTheDevicesWhoseBoardsItCanRead) {
+  std::string folder = testing::TempDir() + "/devices_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto file = BoardFile::Open({.folder = folder + "/0"});
+  ASSERT_TRUE(file.ok()) << file.status();
+  TurnSlot slot;
+  slot.job = "one";
+  (*file)->board().Claim(std::move(slot));
+  ProgramRun good({"server/admin/nereusctl", "share", folder});
+  EXPECT_EQ(good.Finish(), 0) << good.error();
+  EXPECT_THAT(good.output(), testing::ContainsRegex("one +0 .*away"));
+
+  std::filesystem::create_directory(folder + "/1");
+  std::ofstream(folder + "/1/board") << "no board";
+  ProgramRun bad({"server/admin/nereusctl", "share", folder});
+  EXPECT_EQ(bad.Finish(), 1);
+  EXPECT_THAT(bad.output(), testing::ContainsRegex("one +0 .*away"));
+  EXPECT_THAT(bad.output(),
+              testing::HasSubstr("/1/board is no board of this version"));
 }
 
 TEST(CommandLineTest, EachCommandOfNereusctlIsTestedHere) {

@@ -52,6 +52,10 @@ void AddMemberFlags(CLI::App& app, WorkerFlags& flags) {
   AddNumber(app, "share-weight", client.share.weight, 0.01, 100.0,
             "share of the job in the device, relative to those of the others; "
             "must be equal on all workers");
+  AddChoice(app, "share-optional", client.share.is_optional,
+            {{"off", false}, {"on", true}},
+            "on: if the device cannot be shared, warn, and train without "
+            "turns");
 }
 
 void AddTrainingFlags(CLI::App& app, WorkerFlags& flags) {
