@@ -12,7 +12,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 KUBERNETES = os.path.join(ROOT, "deploy", "kubernetes")
 COMPONENTS = sorted(os.listdir(os.path.join(KUBERNETES, "components")))
 # The order that docs/kubernetes.md gives. no-jobset goes with none of them.
-COMBINED = ["checkpoints", "gpu", "kueue", "monitoring", "colocated"]
+COMBINED = ["checkpoints", "gpu", "kueue", "monitoring", "share", "colocated"]
+# Two jobs that take turns at the devices of the same nodes.
+SHARED = ["shared/one", "shared/two"]
 INDEX = "tests/deploy/run.sh gets them from Python's package index, or says why it cannot"
 
 
@@ -74,6 +76,7 @@ def renders(render):
     """All renders that the tests look at: {name: objects}."""
     made = {"base": render("base"), "example": render(os.path.join("overlays", "example")),
             "combined": render("base", *COMBINED)}
+    made.update({name: render(os.path.join("overlays", name)) for name in SHARED})
     made.update({name: render("base", name) for name in COMPONENTS})
     return made
 

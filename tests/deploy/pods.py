@@ -62,16 +62,41 @@ def resolve(pod, options, address):
         container["env"] = [{"name": name, "value": value} for name, value in values.items()]
 
 
+def mount_folders_of_node(spec, root):
+    """Makes what a pod mounts of its node, whose folders are below `root`. As the kubelet does,
+    it lets root own the folder of a subPath, with the mode of the folder around it, and gives
+    the container this folder alone, which podman could not do."""
+    for volume in [volume for volume in spec.get("volumes", []) if "hostPath" in volume]:
+        outer = root + volume["hostPath"]["path"]
+        os.makedirs(outer, exist_ok=True)
+        os.chmod(outer, 0o1777)  # As /dev/shm.
+        volume["hostPath"]["path"] = outer
+        for container in spec["containers"]:
+            for mount in container["volumeMounts"]:
+                if mount["name"] != volume["name"] or "subPath" not in mount:
+                    continue
+                inner = os.path.join(outer, mount.pop("subPath"))
+                if not os.path.isdir(inner):
+                    os.mkdir(inner)
+                    os.chmod(inner, os.stat(outer).st_mode & 0o7777)
+                mount["name"] = f"{container['name']}-{volume['name']}"
+                spec["volumes"].append({"name": mount["name"], "hostPath": {
+                    "path": inner, "type": "Directory"}})
+
+
 class PodJob:
     """A job in pods. `objects` is a render with a JobSet; `folder` is for scratch files.
-    `folders` of this machine take the place of claims: {claim: folder}."""
+    `folders` of this machine take the place of claims: {claim: folder}. Pods of one number are
+    on one node, whatever their job is: a folder PATH of the node with number N is
+    `nodes`/N/PATH."""
 
     numbers = itertools.count()
 
-    def __init__(self, objects, folder, folders):
+    def __init__(self, objects, folder, folders, nodes=None):
         self.name = f"nereus-test-{os.getpid()}-{next(self.numbers)}"
         self.folder = folder
         self.folders = folders
+        self.nodes = nodes
         self.options = next(o for o in objects if o["kind"] == "ConfigMap"
                             and o["metadata"]["name"] == "nereus")["data"]
         self.jobs = {job["metadata"]["name"].split("-")[1]: job
@@ -121,6 +146,7 @@ class PodJob:
         for container in pod["spec"]["containers"]:
             del container["ports"]  # podman would open them on this machine.
             rules[f"{name}-{container['name']}"] = container.pop("restartPolicyRules")
+        mount_folders_of_node(pod["spec"], f"{self.nodes}/{index}")
         for volume in pod["spec"].get("volumes", []):
             claim = volume.get("persistentVolumeClaim")
             if claim and claim["claimName"] in self.folders:

@@ -1,9 +1,11 @@
 """A cluster of Slurm on this machine: its daemons for two nodes, in namespaces of their own."""
 
+import json
 import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 
 import jobs
@@ -11,6 +13,7 @@ from conftest import ROOT, need
 from namespace import Namespace
 
 SCRIPT = os.path.join(ROOT, "deploy", "slurm", "train.sbatch")
+SHARE = os.path.join(ROOT, "deploy", "slurm", "share.sh")
 
 CONFIGURATION = """
 ClusterName=nereus
@@ -33,9 +36,17 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdSpoolDir={folder}/spool-%n
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmdLogFile={folder}/slurmd-%n.log
-NodeName=node1 NodeHostname={machine} NodeAddr=10.0.0.1 Port=7001 CPUs=8
-NodeName=node2 NodeHostname={machine} NodeAddr=10.0.0.2 Port=7002 CPUs=8
+GresTypes=gpu,shard
+NodeName=node1 NodeHostname={machine} NodeAddr=10.0.0.1 Port=7001 CPUs=8 Gres=gpu:1,shard:2
+NodeName=node2 NodeHostname={machine} NodeAddr=10.0.0.2 Port=7002 CPUs=8 Gres=gpu:1,shard:2
 PartitionName=all Nodes=ALL Default=YES State=UP
+PartitionName=shared Nodes=ALL OverSubscribe=YES:2 State=UP
+"""
+
+# A GPU for each node. Nothing opens its device file, so any device will do.
+DEVICES = """
+Name=gpu File={folder}/gpu0
+Name=shard Count=2 File={folder}/gpu0
 """
 
 DAEMONS = """
@@ -54,20 +65,27 @@ exec sleep infinity
 """
 
 # Starts the daemon of node $1 in a namespace of processes, which all die at once with the first.
+# Each node has its own files in the folder `node`.
 START_NODE = """
 unshare --mount-proc --pid --fork --kill-child=KILL \
-  bash -c "slurmd -N $1; exec sleep infinity" </dev/null >/dev/null 2>&1 &
+  bash -c "mount -t tmpfs none {folder}/node; slurmd -N $1; exec sleep infinity" \
+  </dev/null >/dev/null 2>&1 &
 echo $! >{folder}/$1.pid
 """
 
 
 class Slurm(Namespace):
-    """Runs jobs of train.sbatch, one at a time. Their files are in `folder`."""
+    """Runs jobs of train.sbatch. Their files are in `folder`. Methods look at the last one of
+    them, whose number is `job`."""
 
     def __init__(self, folder):
         need("munged", "slurmctld", "slurmd", "sbatch")
         self.folder = folder
-        os.mkdir(folder / "state")
+        for name in ("state", "node"):
+            os.mkdir(folder / name)
+        os.mknod(folder / "gpu0", stat.S_IFCHR | 0o666, os.makedev(1, 3))  # As /dev/null.
+        with open(folder / "gres.conf", "w", encoding="utf-8") as file:
+            file.write(DEVICES.format(folder=folder))
         with open(folder / "slurm.conf", "w", encoding="utf-8") as file:
             file.write(CONFIGURATION.format(
                 machine=socket.gethostname().split(".")[0], folder=folder))
@@ -112,6 +130,21 @@ class Slurm(Namespace):
                             *program, **variables)
         self.job = output.split()[-1]
 
+    def share(self, options, *programs, **variables):
+        """Submits jobs of these programs that take turns. Returns their numbers."""
+        output = self.slurm(SHARE, *options, f"--output={self.folder}/job-%j.log",
+                            *(word for program in programs for word in ("--", *program)),
+                            NEREUS_SHARE=f"{self.folder}/node/turns", **variables)
+        return re.findall(r"^job (\d+):", output, re.MULTILINE)
+
+    def devices(self, node):
+        """The workers that share devices on a node, as nereusctl tells: {device: [worker]}."""
+        text = self.slurm("srun", f"--jobid={self.job}", "--overlap", "--nodes=1", "--ntasks=1",
+                          f"--nodelist={node}", "--gres=none", "--quiet", "nereusctl", "share",
+                          "--json", f"{self.folder}/node/turns")
+        return {os.path.basename(device["folder"]): device["clients"]
+                for device in json.loads(text or "[]") if device["clients"]}
+
     def log(self):
         return (self.folder / f"job-{self.job}.log").read_text(errors="replace")
 
@@ -131,24 +164,26 @@ class Slurm(Namespace):
         return jobs.until(what, self.status, is_true, timeout)
 
     def processes(self, node):
-        """{process: command line} of the job's tasks on a node, and of their shells."""
-        mark = {f"SLURM_CONF={self.folder}/slurm.conf", f"SLURMD_NODENAME={node}"}
+        """{process: (command line, variables)} of the job's tasks on a node, and of their
+        shells. With two jobs: of both."""
+        mark = {"SLURM_CONF": f"{self.folder}/slurm.conf", "SLURMD_NODENAME": node}
         found = {}
         for process in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open(f"/proc/{process}/environ", encoding="utf-8", errors="replace") as file:
-                    is_ours = mark <= set(file.read().split("\0"))
+                    variables = dict(entry.split("=", 1)
+                                     for entry in file.read().split("\0") if "=" in entry)
                 with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
                     command = file.read().replace("\0", " ")
             except OSError:
                 continue  # It has ended.
-            if is_ours:
-                found[int(process)] = command
+            if mark.items() <= variables.items():
+                found[int(process)] = command, variables
         return found
 
     def kill(self, node, program):
         """Kills the task whose command line begins so."""
-        [process] = [process for process, command in self.processes(node).items()
+        [process] = [process for process, (command, _) in self.processes(node).items()
                      if command.startswith(program)]
         os.kill(process, signal.SIGKILL)
 

@@ -8,13 +8,16 @@ import subprocess
 
 import pytest
 import yaml
-from conftest import COMPONENTS, INDEX, KUBERNETES, ROOT, load
+from conftest import COMPONENTS, INDEX, KUBERNETES, ROOT, SHARED, load
 
-OVERLAYS = ["base", "example", "combined", *COMPONENTS]
+OVERLAYS = ["base", "example", "combined", *SHARED, *COMPONENTS]
 CRDS = ["jobsets.jobset.x-k8s.io", "podmonitors.monitoring.coreos.com",
         "prometheusrules.monitoring.coreos.com",
         "clustertrainingruntimes.trainer.kubeflow.org", "trainjobs.trainer.kubeflow.org"]
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+# The one folder of a node that workers may have, of which they see one folder.
+NODE_VOLUME = {"name": "share", "hostPath": {"path": "/dev/shm", "type": "Directory"}}
+NODE_MOUNT = {"name": "share", "mountPath": "/share", "subPath": "nereus"}
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +47,10 @@ def findings(crds):
 
 @pytest.fixture(scope="session")
 def all_renders(renders, render):
-    """The renders with a whole job, and that for Kubeflow Trainer."""
-    return {**renders, "trainer": render("trainer")}
+    """The renders with a whole job, that for Kubeflow Trainer, and what share/ has besides."""
+    with open(os.path.join(KUBERNETES, "components", "share", "time-slicing.yaml"),
+              encoding="utf-8") as file:
+        return {**renders, "trainer": render("trainer"), "time-slicing": load(file.read())}
 
 
 def of_kind(objects, kind):
@@ -93,8 +98,8 @@ def breaches(objects):
         demand(pod.get("restartPolicy") == "Never", f"{role}: restartPolicy of the pod")
         demand(not any(pod.get(key) for key in ("hostNetwork", "hostPID", "hostIPC")),
                f"{role}: a namespace of the node")
-        demand(not any("hostPath" in volume for volume in pod.get("volumes", [])),
-               f"{role}: hostPath")
+        demand(not any("hostPath" in volume and (role != "worker" or volume != NODE_VOLUME)
+                       for volume in pod.get("volumes", [])), f"{role}: hostPath")
         permanent = {rule["onExitCodes"]["containerName"]: rule["onExitCodes"]["values"]
                      for rule in job["spec"]["podFailurePolicy"]["rules"]
                      if "onExitCodes" in rule}
@@ -105,6 +110,9 @@ def breaches(objects):
             demand(inner.get("readOnlyRootFilesystem") is True, f"{name}: root file system")
             demand(inner.get("capabilities") == {"drop": ["ALL"]}, f"{name}: capabilities")
             demand(not inner.get("privileged"), f"{name}: privileged")
+            demand(all(mount == NODE_MOUNT for mount in container.get("volumeMounts", [])
+                       if mount["name"] == NODE_VOLUME["name"]),
+                   f"{name}: more of the node's folder than it needs")
             demand("memory" in container.get("resources", {}).get("limits", {}),
                    f"{name}: memory limit")
             demand(container["image"].endswith(f":{version}"),
@@ -129,7 +137,7 @@ def test_generated_files_are_those_of_the_base(kubectl):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", [*OVERLAYS, "trainer"])
+@pytest.mark.parametrize("name", [*OVERLAYS, "trainer", "time-slicing"])
 def test_objects_fit_the_schemas(all_renders, findings, name):
     assert findings(all_renders[name]) == []
 
@@ -256,6 +264,12 @@ def _container(objects):
     return _pod(objects)["containers"][0]
 
 
+# Faults in the component share alone.
+SHARE_FAULTS = {
+    "hostPath": lambda o: _pod(o)["volumes"][0]["hostPath"].update(path="/"),
+    "coordinator: hostPath": lambda o: _pod(o, "coordinator")["volumes"].append(NODE_VOLUME),
+    "more of the node's folder": lambda o: _container(o)["volumeMounts"][0].pop("subPath"),
+}
 RULE_FAULTS = {
     "runAsNonRoot": lambda o: _pod(o)["securityContext"].pop("runAsNonRoot"),
     "seccomp": lambda o: _pod(o)["securityContext"].pop("seccompProfile"),
@@ -277,9 +291,11 @@ RULE_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", RULE_FAULTS)
-def test_rules_find(renders, fault):
-    objects = copy.deepcopy(renders["base"])
-    RULE_FAULTS[fault](objects)
+@pytest.mark.parametrize("name, faults, fault", [
+    *(("base", RULE_FAULTS, fault) for fault in RULE_FAULTS),
+    *(("share", SHARE_FAULTS, fault) for fault in SHARE_FAULTS)])
+def test_rules_find(renders, name, faults, fault):
+    objects = copy.deepcopy(renders[name])
+    faults[fault](objects)
     found = breaches(objects)
     assert len(found) == 1 and fault in found[0]

@@ -1,5 +1,6 @@
 """Trains MNIST in pods of podman, made from the rendered JobSet with its security context,
-limits, variables and restart rules, while processes are killed, drained and added."""
+limits, variables and restart rules, while processes are killed, drained and added. Two such
+jobs take turns on their nodes."""
 
 import json
 import os
@@ -9,7 +10,7 @@ import time
 
 import pytest
 from conftest import KUBERNETES, load, need
-from jobs import NEREUSCTL, has_backups, has_lost_a_server, live
+from jobs import NEREUSCTL, has_backups, has_lost_a_server, live, until
 from pods import PodJob
 
 ACCURACY_MIN = 0.98
@@ -20,13 +21,13 @@ components: [{components}]
 configMapGenerator:
 - name: nereus
   behavior: merge
-  literals: [NEREUS_DATA=/data, NEREUS_EPOCHS={epochs}, NEREUS_CHECKPOINT_EVERY=100]
+  literals: [NEREUS_DATA=/data, NEREUS_EPOCHS={epochs}, NEREUS_CHECKPOINT_EVERY=100{options}]
 patches:
 - target: {{kind: JobSet}}
   patch: |-
     - op: add
-      path: /spec/replicatedJobs/{workers}/template/spec/template/spec/volumes
-      value: [{{name: data, persistentVolumeClaim: {{claimName: mnist}}}}]
+      path: /spec/replicatedJobs/{workers}/template/spec/template/spec/volumes/-
+      value: {{name: data, persistentVolumeClaim: {{claimName: mnist}}}}
     - op: add
       path: /spec/replicatedJobs/{workers}/template/spec/template/spec/containers/0/volumeMounts/-
       value: {{name: data, mountPath: /data, readOnly: true}}
@@ -34,20 +35,29 @@ patches:
 
 
 @pytest.fixture
-def job(kubectl, images, mnist, tmp_path, request):
-    """A job of base with these components that trains so many passes of MNIST. None of its
-    pods is started yet."""
+def make(kubectl, images, mnist, tmp_path):
+    """A function: a job of base with these components that trains so many passes of MNIST.
+    None of its pods is started yet."""
     need("runc", "iptables")
-    epochs, *components = request.param
-    folder = os.path.relpath(KUBERNETES, tmp_path)
-    text = OVERLAY.format(
-        base=f"{folder}/base", epochs=epochs, workers=1 if "colocated" in components else 2,
-        components=", ".join(f"{folder}/components/{name}" for name in components))
-    with open(tmp_path / "kustomization.yaml", "w", encoding="utf-8") as file:
-        file.write(text)
-    objects = load(subprocess.run([kubectl, "kustomize", str(tmp_path)], check=True,
-                                  capture_output=True, text=True).stdout)
-    with PodJob(objects, tmp_path, {"mnist": mnist}) as made:
+
+    def run(epochs, *components, options=""):
+        folder = os.path.relpath(KUBERNETES, tmp_path)
+        text = OVERLAY.format(
+            base=f"{folder}/base", epochs=epochs, workers=1 if "colocated" in components else 2,
+            components=", ".join(f"{folder}/components/{name}" for name in components),
+            options=options)
+        with open(tmp_path / "kustomization.yaml", "w", encoding="utf-8") as file:
+            file.write(text)
+        objects = load(subprocess.run([kubectl, "kustomize", str(tmp_path)], check=True,
+                                      capture_output=True, text=True).stdout)
+        return PodJob(objects, tmp_path, {"mnist": mnist}, tmp_path / "nodes")
+
+    return run
+
+
+@pytest.fixture
+def job(make, request):
+    with make(*request.param) as made:
         yield made
 
 
@@ -177,3 +187,32 @@ def test_worker_and_server_of_one_pod_share_memory(job):
     for worker in workers:
         assert job.log(worker).count("by shared memory") == 1
     assert len({parameters for _, parameters in results(job, workers).values()}) == 1
+
+
+def test_workers_of_two_jobs_take_turns_on_their_nodes(make, tmp_path):
+    options = ", NEREUS_WORKERS=2, NEREUS_SERVERS=1, NEREUS_BACKUP=0, NEREUS_DELAY=0.05"
+    one, two = (make(1, "checkpoints", "share", options=f"{options}, NEREUS_JOB_NAME={name}")
+                for name in ("one", "two"))
+    with one, two:
+        pods = {job: [job.start("coordinator", 0), job.start("server", 0),
+                      *(job.start("worker", number) for number in range(2))]
+                for job in (one, two)}
+        for node in range(2):
+            device = tmp_path / "nodes" / str(node) / "dev" / "shm" / "nereus" / "device"
+
+            def clients():
+                done = subprocess.run([NEREUSCTL, "share", "--json", device], check=False,
+                                      stdout=subprocess.PIPE, text=True)
+                return done.returncode == 0 and json.loads(done.stdout)[0]["clients"]
+
+            found = until(f"both jobs take turns on node {node}", clients,
+                          lambda found: len(found) == 2 and all(c["turns"] > 20 for c in found))
+            assert {client["job"] for client in found} == {"one", "two"}
+            # Only the worker's user may enter the folder; any user may make one beside it.
+            assert (device.stat().st_uid, device.stat().st_mode & 0o7777) == (65532, 0o700)
+            assert (device.parent.stat().st_uid, device.parent.stat().st_mode & 0o7777) == (
+                0, 0o1777)
+        for job in (one, two):
+            assert set(job.await_exits(pods[job], 240).values()) == {0}
+            measured = results(job, pods[job][2:])
+            assert len({parameters for _, parameters in measured.values()}) == 1, measured

@@ -113,3 +113,33 @@ def test_a_wrong_variable_ends_the_job_at_once(cluster):
     state = cluster.until_state("FAILED", "COMPLETED")
     assert (state["ExitCode"], state["Restarts"]) == ("2:0", "0")
     assert "NEREUS_EPOCHS" in cluster.log() and "started again" not in cluster.log()
+
+
+@pytest.mark.parametrize("options, device", [
+    (["--gres=shard:1"], "gpu0"),
+    # Each job has all cores of both nodes.
+    (["--partition=shared", "--oversubscribe", "--cpus-per-task=8"], "cores0")],
+    ids=["GPUs", "cores"])
+def test_two_jobs_take_turns_at_the_devices_of_the_same_nodes(cluster, mnist, options, device):
+    program = ["nereus-worker", f"--data={mnist}"]
+    numbers = cluster.share(["--nodes=2", *options], ["NEREUS_JOB_NAME=one", *program],
+                            ["NEREUS_JOB_NAME=two", *program], NEREUS_EPOCHS="1",
+                            NEREUS_DELAY="0.05")
+    [_, cluster.job] = numbers
+    for node in ("node1", "node2"):
+        devices = until(
+            f"workers of both jobs take turns on {node}", lambda: cluster.devices(node),
+            lambda found: all(len(clients) == 2 and all(client["turns"] >= 20 for client in clients)
+                              for clients in found.values()))
+        [clients] = devices.values()
+        assert set(devices) == {device} and {c["job"] for c in clients} == {"one", "two"}
+        folders = {variables.get("NEREUS_SHARE")
+                   for command, variables in cluster.processes(node).values()
+                   if command.startswith("nereus-worker")}
+        assert folders == {f"{cluster.folder}/node/turns/{device}"}
+    for cluster.job in numbers:
+        state = cluster.until_state("COMPLETED", "FAILED", timeout=120)
+        assert (state["JobState"], state["NodeList"]) == ("COMPLETED", "node[1-2]")
+        measured = results(cluster.log())
+        assert len(measured) == 2 and len(set(measured)) == 1, measured
+        assert float(measured[0][0]) >= ACCURACY_MIN
