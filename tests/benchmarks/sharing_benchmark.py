@@ -10,10 +10,11 @@ Two hosts are network namespaces on a bridge (hosts.py). Each job has a server a
 a worker on each host. A worker replays a step: it uses a core for the computing
 time (nereus-worker --replay --spin), pinned to a core of its host as to a device,
 and gradients travel. The job's own communication, which no computing hides, is a
-part of its computing time.
+part of its computing time. In the case "early", some more begins in the middle of
+backward: then jobs that take turns need the link at the same time.
 
 Seconds are of a step of each job: median of all steps of worker 0 but the first
-ones, with the 5th and 95th percentile, of
+ones and those after another job's end, with the 5th and 95th percentile, of
 
   alone        the first job without the others
   one by one   the sum of the jobs' times alone
@@ -25,6 +26,7 @@ computing times, and of each job's time alone.
 """
 
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -45,11 +47,15 @@ CASES = {
     "0.5": [(1, 1), (1, 1)],
     "1.0": [(1, 1), (1, 1)],
     "three": [(1, 1), (1, 1), (1, 1)],
-    "weights": [(1, 2), (1, 1)],
+    "weights": [(1, 2), (1, 1), (1, 1)],
     "sizes": [(0.2, 1), (1, 1)],
+    "early": [(1, 1), (1, 1)],
 }
-# Communication, as a part of the computing time.
-EXPOSED = {"0.2": 0.2, "0.5": 0.5, "1.0": 1.0, "three": 0.5, "weights": 0.05, "sizes": 0.05}
+# Communication that no computing hides, as a part of the computing time.
+EXPOSED = {"0.2": 0.2, "0.5": 0.5, "1.0": 1.0, "three": 0.5, "weights": 0.05, "sizes": 0.05,
+           "early": 0.5}
+# Communication that begins in the middle of backward, while the other job's is under way.
+EARLY = {"early": 0.35}
 
 
 class SharedJob(Job):
@@ -60,7 +66,8 @@ class SharedJob(Job):
         self.port = CONTROL_PORT + number
         self.name = f"job{number}"
 
-    def launch(self, inputs, steps, flags):
+    def launch(self, inputs, steps, shares, weight):
+        """`shares`: folder of the shared device of each host, or nothing."""
         model, trace = inputs
         address = f"{self.hosts.address(0)}:{self.port}"
         for host in range(HOSTS):
@@ -75,47 +82,57 @@ class SharedJob(Job):
                 program("worker/trainer/nereus-worker"), f"--coordinator={address}",
                 f"--host={self.hosts.address(host)}", f"--job-name={self.name}",
                 f"--model={model}", "--batch=1", f"--replay={trace}", "--spin",
-                f"--steps={steps}", "--json", *flags(host)])
+                f"--steps={steps}", "--json",
+                *([f"--share={shares[host]}", f"--share-weight={weight}"] if shares else [])])
 
 
-def inputs_of(folder, computes, exposed, rate):
-    """Writes a model of two layers. Its last gradient, which no computing hides, takes
-    `exposed` seconds to travel there and back at `rate` bytes per second: a host sends and
-    receives half of it by each of the two servers."""
-    last = max(1, int(exposed * rate / 4))
-    layers = [Layer("last", "vector", 1, last, last, 1),
-              Layer("first", "vector", 1, 1, 1, 1)]
-    times = [(computes * FORWARD / 2, computes * (1 - FORWARD)),
-             (computes * FORWARD / 2, 0.0)]
+def inputs_of(folder, computes, exposed, early, rate):
+    """Writes a model. Its last gradients, which no computing hides, take `exposed` seconds to
+    travel there and back at `rate` bytes per second: a host sends and receives half of them, as
+    each server has one of two equal layers. Its middle ones take `early` seconds."""
+    backward = computes * (1 - FORWARD) / 2
+    layers, times = [], []
+    for name, seconds, before in (("last", exposed, backward), ("early", early, backward),
+                                  ("first", 0, 0.0)):
+        values = max(1, int(seconds * rate / 8))
+        for half in range(HOSTS):
+            layers.append(Layer(f"{name}{half}", "vector", 1, values, values, 1))
+            # Backward goes from the last layer to the first: both are pushed after it.
+            times.append((computes * FORWARD / 6, before if half == HOSTS - 1 else 0.0))
     os.makedirs(folder, exist_ok=True)
     return write_inputs(layers, times, folder)
 
 
 def run(hosts, cases, inputs, steps, share):
-    """Runs jobs at once. Returns the step times of each, of worker 0."""
+    """Runs jobs at once. Returns the step times of each, of worker 0, while all are at work."""
     with tempfile.TemporaryDirectory() as folder:
         jobs = [SharedJob(hosts, folder, number) for number in range(len(cases))]
         try:
             for job, (_, weight), files, count in zip(jobs, cases, inputs, steps):
-                job.launch(files, count, lambda host, weight=weight: [
-                    f"--share={share}/{host}", f"--share-weight={weight}"] if share else [])
+                job.launch(files, count, [f"{share}/{host}" for host in range(HOSTS)]
+                           if share else [], weight)
             found = [job.finish()[0]["step_seconds"] for job in jobs]
         finally:
             for job in jobs:
                 job.__exit__()
-    return [times[WARM_UP:] for times in found]
+    end = min(sum(times) for times in found)
+    common = [list(itertools.takewhile(lambda item: item[1] <= end, zip(
+        times, itertools.accumulate(times))))[WARM_UP:] for times in found]
+    return [[seconds for seconds, _ in times] for times in common]
 
 
 def summary(times):
     return {"median": statistics.median(times), "p5": percentile(times, 0.05),
-            "p95": percentile(times, 0.95)}
+            "p95": percentile(times, 0.95), "steps": len(times)}
 
 
 def measure(hosts, name, steps, rate):
     cases, exposed = CASES[name], EXPOSED[name]
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         os.chmod(folder, 0o700)
-        inputs = [inputs_of(f"{folder}/in{number}", COMPUTES * size, COMPUTES * exposed, rate)
+        early = COMPUTES * EARLY.get(name, 0)
+        inputs = [inputs_of(f"{folder}/in{number}", COMPUTES * size, COMPUTES * exposed, early,
+                            rate)
                   for number, (size, _) in enumerate(cases)]
         counts = [int(steps / size) for size, _ in cases]
         alone = [summary(run(hosts, [case], [files], [count], "")[0])
