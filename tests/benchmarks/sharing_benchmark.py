@@ -45,6 +45,7 @@ WARM_UP = 25  # Steps that do not count: the workers measure themselves first.
 CASES = {
     "0.2": [(1, 1), (1, 1)],
     "0.5": [(1, 1), (1, 1)],
+    "0.6": [(1, 1), (1, 1)],
     "1.0": [(1, 1), (1, 1)],
     "three": [(1, 1), (1, 1), (1, 1)],
     "weights": [(1, 2), (1, 1), (1, 1)],
@@ -52,8 +53,8 @@ CASES = {
     "early": [(1, 1), (1, 1)],
 }
 # Communication that no computing hides, as a part of the computing time.
-EXPOSED = {"0.2": 0.2, "0.5": 0.5, "1.0": 1.0, "three": 0.5, "weights": 0.05, "sizes": 0.05,
-           "early": 0.5}
+EXPOSED = {"0.2": 0.2, "0.5": 0.5, "0.6": 0.6, "1.0": 1.0, "three": 0.5, "weights": 0.05,
+           "sizes": 0.05, "early": 0.5}
 # Communication that begins in the middle of backward, while the other job's is under way.
 EARLY = {"early": 0.35}
 
@@ -87,18 +88,17 @@ class SharedJob(Job):
 
 
 def inputs_of(folder, computes, exposed, early, rate):
-    """Writes a model. Its last gradients, which no computing hides, take `exposed` seconds to
-    travel there and back at `rate` bytes per second: a host sends and receives half of them, as
-    each server has one of two equal layers. Its middle ones take `early` seconds."""
+    """Writes a model. Its last gradient, which no computing hides, would take `exposed` seconds
+    to travel there and back at `rate` bytes per second if each server had half of it. One has
+    more, so that each direction of a link is idle for a part of the longer time that it takes.
+    The middle gradient takes `early` seconds."""
     backward = computes * (1 - FORWARD) / 2
     layers, times = [], []
     for name, seconds, before in (("last", exposed, backward), ("early", early, backward),
                                   ("first", 0, 0.0)):
-        values = max(1, int(seconds * rate / 8))
-        for half in range(HOSTS):
-            layers.append(Layer(f"{name}{half}", "vector", 1, values, values, 1))
-            # Backward goes from the last layer to the first: both are pushed after it.
-            times.append((computes * FORWARD / 6, before if half == HOSTS - 1 else 0.0))
+        values = max(1, int(seconds * rate / 4))
+        layers.append(Layer(name, "vector", 1, values, values, 1))
+        times.append((computes * FORWARD / 3, before))
     os.makedirs(folder, exist_ok=True)
     return write_inputs(layers, times, folder)
 
@@ -150,7 +150,8 @@ def measure(hosts, name, steps, rate):
 
 def show(found):
     alone, once, turns = (found[key] for key in ("alone", "at_once", "turns"))
-    print(f"\n{found['case']}: exposed {found['exposed']} of computing, jobs {found['jobs']}")
+    exposed = alone[0]["median"] / (COMPUTES * found["jobs"][0][0]) - 1
+    print(f"\n{found['case']}: exposed {exposed:.2f} of computing, jobs {found['jobs']}")
     for number, (one, two, three) in enumerate(zip(alone, once, turns)):
         print(f"  job {number}: " + ", ".join(
             f"{what} {1000 * each['median']:.1f} ms ({1000 * each['p5']:.1f} to "
