@@ -32,29 +32,65 @@ fail() {
   exit "${2:-1}"
 }
 
-# submit WORD...: submits the job of a program, with its variables before it. Sets `job` to its
-# number.
+# each_job COMMAND [-- WORD...]...: calls COMMAND with the words of each job.
+each_job() {
+  local command="$1" words
+  shift
+  while (($#)); do
+    shift  # --
+    words=()
+    while (($#)) && [[ "$1" != -- ]]; do
+      words+=("$1")
+      shift
+    done
+    "$command" ${words[@]+"${words[@]}"}
+  done
+}
+
+is_variable() { [[ "${1:-}" =~ ^[A-Za-z_][A-Za-z_0-9]*= ]]; }
+
+# check WORD...: fails unless the words of a job have a program.
+check() {
+  while is_variable "${1:-}"; do shift; done
+  [[ -n "${1:-}" && "$1" != -* ]] || fail "a program is missing after --" 2
+}
+
+# submit WORD...: submits the job of a program, with its variables before it, to the nodes of the
+# first job.
 submit() {
-  local variables=()
-  while [[ "${1:-}" =~ ^[A-Za-z_][A-Za-z_0-9]*= ]]; do
+  local variables=() job
+  while is_variable "$1"; do
     variables+=("$1")
     shift
   done
-  (($#)) || fail "a program is missing after --" 2
-  job="$(env "${variables[@]}" sbatch --parsable "${options[@]}" "$folder/train.sbatch" "$@")"
-  job="${job%%;*}"  # The name of a cluster may follow.
-  echo "job $job: $*"
+  if [[ -n "$first" && -z "$has_nodes" ]]; then follow; fi
+  if ! job="$(env ${variables[@]+"${variables[@]}"} \
+    sbatch --parsable "${options[@]}" "$folder/train.sbatch" "$@")"; then
+    fail "the job of $* was not submitted${first:+; job ${first%%;*} goes on without it}"
+  fi
+  first="${first:-$job}"
+  echo "job ${job%%;*}: $*"
 }
 
-# Finds the nodes of a job, and adds them to the options of the next ones.
+# follow: waits until the first job has nodes, and adds them to the options of the next ones.
 follow() {
-  local state="" count nodes=""
+  local id="${first%%;*}" state="" line failures=0 count nodes
+  local query=(squeue --noheader --jobs="$id" --format='%T %D %N')
+  # The name of a cluster may follow the number.
+  [[ "$first" != *";"* ]] || query+=(--clusters="${first#*;}")
   while [[ "$state" != RUNNING ]]; do
     [[ -z "$state" ]] || sleep 2
-    read -r state count nodes < <(squeue --noheader --jobs="$1" --format='%T %D %N') ||
-      fail "job $1 has ended before other jobs could join it"
+    if ! line="$("${query[@]}")"; then
+      ((++failures < 30)) || fail "job $id cannot be found any more; no other job was submitted"
+      state=unknown
+      continue
+    fi
+    failures=0
+    [[ -n "$line" ]] || fail "job $id has ended before other jobs could join it"
+    read -r state count nodes <<<"$line"
   done
   options+=("--nodes=$count" "--nodelist=$nodes")
+  has_nodes=1
 }
 
 case "${1:-}" in
@@ -74,15 +110,7 @@ if ((!$#)); then
 fi
 
 export NEREUS_SHARE="${NEREUS_SHARE:-/dev/shm/nereus-$(id -un)}"
-is_first=1
-while (($#)); do
-  shift  # --
-  program=()
-  while (($#)) && [[ "$1" != -- ]]; do
-    program+=("$1")
-    shift
-  done
-  submit "${program[@]}"
-  if ((is_first && $#)); then follow "$job"; fi
-  is_first=0
-done
+first=""
+has_nodes=""
+each_job check "$@"
+each_job submit "$@"

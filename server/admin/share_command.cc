@@ -169,14 +169,16 @@ class ShareCommand final : public Command {
   absl::StatusOr<std::vector<Device>> ReadAll() const {
     std::vector<std::string> folders;
     std::error_code error;
-    if (std::filesystem::exists(folder_ + "/board", error)) {
-      folders.push_back(folder_);
-    }
+    // Adds a folder that has a board, or of which this cannot be known.
+    const auto add = [&](const std::string& folder) {
+      if (std::filesystem::exists(folder + "/board", error) || error) {
+        folders.push_back(folder);
+      }
+    };
+    add(folder_);
     for (const auto& entry :
          std::filesystem::directory_iterator(folder_, error)) {
-      if (std::filesystem::exists(entry.path() / "board", error)) {
-        folders.push_back(entry.path().string());
-      }
+      if (entry.is_directory(error)) add(entry.path().string());
     }
     if (folders.empty()) {
       return NotFoundError("neither ", folder_,

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/base/clock.h"
+#include "common/base/printable.h"
 #include "common/base/status.h"
 #include "common/flags/flags.h"
 #include "common/flags/job_file.h"
@@ -26,8 +28,8 @@ constexpr int kIterationsMax = 1000;
 // Time between two lines of progress.
 constexpr absl::Duration kProgressInterval = absl::Seconds(2);
 
-// Flags that a file of --with takes from the command line.
-constexpr const char* kClusterFlags[] = {
+// Flags that the jobs of --with have in common with the question's job.
+constexpr absl::string_view kClusterFlags[] = {
     "workers", "hosts",        "servers",         "bandwidth",
     "latency", "message-time", "memory-bandwidth"};
 
@@ -107,6 +109,7 @@ class SimulateCommand final : public Command {
 
   absl::StatusOr<int> Execute(std::ostream& out, std::ostream& err) override {
     WhatIf what_if = NEREUS_TRY(question_.Make(/*needs_times=*/true));
+    const std::vector<Other> others = NEREUS_TRY(ReadOthers());
     Progress progress(err);
     const auto simulate = [&progress](const WhatIf& asked) {
       return SimulateIterations(
@@ -136,45 +139,108 @@ class SimulateCommand final : public Command {
                   partial->iteration, report.advice);
       }
     }
-    if (!with_.empty()) {
-      report.shared = NEREUS_TRY(Share(report));
+    if (!others.empty()) {
+      std::vector<SharedReport::Job> jobs = {
+          JobOf(report.model, report.what_if, report.result)};
+      for (const Other& other : others) {
+        const IterationResult result = NEREUS_TRY(simulate(other.what_if));
+        jobs.push_back(JobOf(other.path, other.what_if, result));
+      }
+      report.shared = NEREUS_TRY(Share(std::move(jobs)));
     }
     NEREUS_TRY(json_.Write(FormatSimulateText(report),
                            FormatSimulateJson(report), out));
     return kExitDone;
   }
 
-  // Simulates the jobs of --with alone, and predicts all jobs together.
-  absl::StatusOr<SharedReport> Share(const SimulateReport& own) const {
-    std::vector<SharedReport::Job> jobs = {
-        JobOf(own.model, own.what_if, own.result)};
+  // A job of --with.
+  struct Other {
+    std::string path;
+    WhatIf what_if;
+  };
+
+  // Reads the jobs of --with. Errors: kInvalidArgument, with the file.
+  absl::StatusOr<std::vector<Other>> ReadOthers() const {
+    std::vector<Other> others;
     for (const std::string& path : with_) {
-      WhatIfFlags flags;
-      NEREUS_TRY(ReadWhatIf(path, flags));
-      const auto with_path = [&path](const absl::Status& status) {
-        return InvalidArgumentError("--with=", path, ": ", status.message());
-      };
-      const auto what_if = flags.Make(/*needs_times=*/true);
-      if (!what_if.ok()) return with_path(what_if.status());
-      const auto result = SimulateIterations(*what_if);
-      if (!result.ok()) return with_path(result.status());
-      jobs.push_back(JobOf(flags.model(), *what_if, *result));
-    }
-    for (const SharedReport::Job& job : jobs) {
-      if (job.times.compute <= 0) {
-        return InvalidArgumentError(
-            "--with: ", job.model,
-            " computes for no time, so it does not share a device");
+      auto what_if = ReadOther(path);
+      if (!what_if.ok()) {
+        return InvalidArgumentError("--with=", path, ": ",
+                                    what_if.status().message());
       }
+      others.push_back({path, *std::move(what_if)});
+    }
+    return others;
+  }
+
+  absl::StatusOr<WhatIf> ReadOther(const std::string& path) const {
+    const std::string text = NEREUS_TRY(ReadTextFile(path));
+    const auto lines = NEREUS_TRY(ParseOptionLines(text));
+    WhatIfFlags flags;
+    CLI::App app;
+    app.set_help_flag();
+    flags.Register(app);
+    std::vector<std::string> names;
+    for (CLI::Option* const option : app.get_options()) {
+      names.push_back(option->get_single_name());
+      option->envname("");  // The variables are for the question's job.
+    }
+    std::vector<std::string> arguments;
+    for (const OptionLine& line : lines) {
+      if (absl::c_linear_search(kClusterFlags, line.name)) {
+        return InvalidArgumentError(
+            "line ", line.number, ": ", line.name,
+            " is a flag of the cluster, which is the same for all jobs");
+      }
+      if (!absl::c_linear_search(names, line.name)) {
+        return InvalidArgumentError("line ", line.number, ": \"",
+                                    Printable(line.name),
+                                    "\" is not a flag that the file may have",
+                                    Suggest(line.name, names));
+      }
+      arguments.push_back(absl::StrCat("--", line.name, "=", line.value));
+    }
+    for (const absl::string_view name : kClusterFlags) {
+      const std::string flag = absl::StrCat("--", name);
+      const CLI::Option* const own = this->app().get_option(flag);
+      if (own->count() == 0) continue;
+      arguments.push_back(absl::StrCat(flag, "=", own->as<std::string>()));
+    }
+    try {
+      app.parse(std::move(arguments));
+    } catch (const FlagError& error) {
+      return InvalidArgumentError(error.flag().substr(2), error.what());
+    } catch (const CLI::ParseError& error) {
+      return InvalidArgumentError(error.what());
+    }
+    return flags.Make(/*needs_times=*/true);
+  }
+
+  // Predicts all jobs together. Errors: kInvalidArgument.
+  static absl::StatusOr<SharedReport> Share(
+      std::vector<SharedReport::Job> jobs) {
+    const auto [shortest, longest] = std::minmax_element(
+        jobs.begin(), jobs.end(), [](const auto& a, const auto& b) {
+          return a.times.alone < b.times.alone;
+        });
+    for (const SharedReport::Job& job : jobs) {
+      if (job.times.compute > 0) continue;
+      return InvalidArgumentError(
+          job.name, " computes for no time, so it cannot share a device");
+    }
+    if (longest->times.alone > kSharingRatioMax * shortest->times.alone) {
+      return InvalidArgumentError("--with: a step of ", longest->name,
+                                  " is more than ", kSharingRatioMax,
+                                  " times as long as one of ", shortest->name);
     }
     return ShareDevices(std::move(jobs));
   }
 
   // Returns a job's times on its busiest node.
-  static SharedReport::Job JobOf(const std::string& model, const WhatIf& asked,
+  static SharedReport::Job JobOf(const std::string& name, const WhatIf& asked,
                                  const IterationResult& result) {
     SharedReport::Job job;
-    job.model = model;
+    job.name = name;
     job.times.compute = absl::ToDoubleSeconds(result.compute);
     job.times.alone = absl::ToDoubleSeconds(result.iteration);
     // Half of the bytes go each way.
@@ -182,46 +248,6 @@ class SimulateCommand final : public Command {
         static_cast<double>(result.node_bytes[result.busiest_node]) / 2 /
         asked.node_rate;
     return job;
-  }
-
-  // Reads the flags of a job. The cluster is that of this command, unless the
-  // file says otherwise. Errors: kInvalidArgument, with the file.
-  absl::Status ReadWhatIf(const std::string& path, WhatIfFlags& flags) const {
-    const std::string text = NEREUS_TRY(ReadTextFile(path));
-    const auto lines = ParseOptionLines(text);
-    if (!lines.ok()) {
-      return InvalidArgumentError("--with=", path, ", ",
-                                  lines.status().message());
-    }
-    CLI::App app;
-    flags.Register(app);
-    std::vector<std::string> arguments;
-    for (const OptionLine& line : *lines) {
-      if (app.get_option_no_throw("--" + line.name) == nullptr) {
-        return InvalidArgumentError("--with=", path, ", line ", line.number,
-                                    ": ", line.name,
-                                    " is no flag of a job's question");
-      }
-      arguments.push_back(absl::StrCat("--", line.name, "=", line.value));
-    }
-    for (const char* name : kClusterFlags) {
-      const bool is_set = absl::c_any_of(
-          *lines, [name](const auto& line) { return line.name == name; });
-      const CLI::Option* const own =
-          this->app().get_option(absl::StrCat("--", name));
-      if (is_set || own->count() == 0) continue;
-      arguments.push_back(
-          absl::StrCat("--", name, "=", own->as<std::string>()));
-    }
-    try {
-      app.parse(std::move(arguments));
-    } catch (const FlagError& error) {
-      return InvalidArgumentError("--with=", path, ": ", error.flag().substr(2),
-                                  error.what());
-    } catch (const CLI::ParseError& error) {
-      return InvalidArgumentError("--with=", path, ": ", error.what());
-    }
-    return absl::OkStatus();
   }
 
   // Adds the delay of --delay=`text`. Errors: kInvalidArgument.

@@ -137,23 +137,24 @@ Json LayerJson(const SimulateReport& report, size_t layer) {
   };
 }
 
-// Returns what limits jobs that take turns: the largest term of
-// docs/sharing.md.
+// Share of its time for which the device, or the link, counts as busy always.
+constexpr double kBusy = 0.97;
+
+// Returns what limits jobs that take turns: "device", "link" or "waiting".
 std::string LimitOf(const SharedReport& shared) {
-  double compute = 0;
+  double device = 0;
   double link = 0;
-  double alone = 0;
   for (const SharedReport::Job& job : shared.jobs) {
-    compute += job.times.compute;
-    link += job.times.link;
-    alone = std::max(alone, job.times.alone);
+    device += job.times.compute / job.turns;
+    link += job.times.link / job.turns;
   }
-  if (link >= std::max(compute, alone)) return "link";
-  return compute >= alone ? "device" : "longest job";
+  if (link >= kBusy) return "link";
+  return device >= kBusy ? "device" : "waiting";
 }
 
-// Returns how much work the jobs do together in the time in which they would do
-// one step each, one after the other.
+// Returns the number of steps that the jobs do, by their `seconds` of a step,
+// relative to the steps that they would do in the same time one after the
+// other.
 double GainOf(const SharedReport& shared, double SharedReport::Job::*seconds) {
   double gain = 0;
   for (const SharedReport::Job& job : shared.jobs) {
@@ -167,31 +168,31 @@ std::string FormatShared(const SharedReport& shared) {
   TextTable table("lrrrrr");
   table.Row("a step of", "computing", "link", "alone", "all at once",
             "in turns");
-  double sum = 0;
   for (const SharedReport::Job& job : shared.jobs) {
-    sum += job.times.alone;
-    table.Row(job.model, Seconds(job.times.compute), Seconds(job.times.link),
+    table.Row(job.name, Seconds(job.times.compute), Seconds(job.times.link),
               Seconds(job.times.alone), Seconds(job.at_once),
               Seconds(job.turns));
   }
   const std::string limit = LimitOf(shared);
+  const double at_once = GainOf(shared, &SharedReport::Job::at_once);
+  const double turns = GainOf(shared, &SharedReport::Job::turns);
   return absl::StrFormat(
-      "\nThe jobs share the devices of all nodes:\n%s"
-      "one after the other, a step of each takes %s. All at once, the jobs are "
-      "%.2f times as fast; in turns (--share) %.2f times. %s\n",
-      table.Text(), Seconds(sum), GainOf(shared, &SharedReport::Job::at_once),
-      GainOf(shared, &SharedReport::Job::turns),
-      limit == "link" ? "The link is full: no order of computing helps more, "
-                        "but fewer bytes do (--wire=auto)."
-      : limit == "device"
-          ? "The device is busy all the time."
-          : "The longest job needs this time also without the others.");
+      "\nJobs that share the devices of all nodes:\n%s"
+      "In turns (--share) the jobs do %.2f times the steps that they would do "
+      "one after the other in the same time; all at once, %.2f times. %s%s\n",
+      table.Text(), turns, at_once,
+      limit == "link" ? "The link is busy all the time: no order of computing "
+                        "helps more, but fewer bytes do (--wire=auto)."
+      : limit == "device" ? "The device is busy all the time."
+                          : "Neither the device nor the link is busy all the "
+                            "time: each job waits for its own gradients.",
+      turns < at_once ? " Turns do not help here." : "");
 }
 
 Json SharedJson(const SharedReport& shared) {
   Json jobs = Json::array();
   for (const SharedReport::Job& job : shared.jobs) {
-    jobs.push_back({{"model", job.model},
+    jobs.push_back({{"name", job.name},
                     {"compute_seconds", job.times.compute},
                     {"link_seconds", job.times.link},
                     {"alone_seconds", job.times.alone},

@@ -14,7 +14,7 @@ namespace nereus {
 // Jobs that share the devices of all nodes (`simulate --with`).
 struct SharedReport {
   struct Job {
-    std::string model;  // Name or file of the model.
+    std::string name;  // Model of the question's job, or the job's file.
     SharingJob times;
     // Seconds of a step of this job while all jobs are at work.
     double at_once = 0;
@@ -67,12 +67,12 @@ std::string FormatSimulateText(const SimulateReport& report);
 //                "node_bytes": of the busiest node}]}
 // With --hosts also "hosts" and "memory_bits_per_second": or null. Bytes are
 // sent plus received, with headers. With --with also "shared": {"jobs":
-// [{"model", "compute_seconds", "link_seconds", "alone_seconds",
-// "at_once_seconds", "turns_seconds"}], "at_once_gain", "turns_gain": work done
-// in the time of one job after the other, "limit": "device", "link", "longest
-// job"}. Those of the layers add up to node_bytes,
-// except for the frames of the block layer (--sparsity). IterationResult
-// explains the times.
+// [{"name", "compute_seconds", "link_seconds", "alone_seconds",
+// "at_once_seconds", "turns_seconds"}], "at_once_gain", "turns_gain": number of
+// steps, relative to one job after the other, "limit": what is busy all the
+// time, "device", "link", or "waiting": neither is}. Those of the layers add up
+// to node_bytes, except for the frames of the block layer (--sparsity).
+// IterationResult explains the times.
 std::string FormatSimulateJson(const SimulateReport& report);
 
 }  // namespace nereus

@@ -201,7 +201,7 @@ std::string DescribeLimit(const JobStatus& status) {
   std::string text = absl::StrFormat(
       ". %s limits the speed: %.0f %% of a step is waiting for the network",
       WaitingShare(times) > 0.5 ? "The network"
-      : turn > 0.5              ? "The shared device"
+      : turn >= kTurnShareMin   ? "The shared device"
                                 : "Computing",
       100 * WaitingShare(times));
   if (turn >= kTurnShareMin) {

@@ -53,19 +53,19 @@ std::vector<int64_t> TakeTurns(const std::string& folder, const Flags& flags,
   for (int step = 0; step < turns; ++step) {
     const absl::Time asked = SteadyNow();
     taker.Ask(step, step * flags.turn_ms, computes, asked);
-    absl::Time free_since;
     while (true) {
       const uint32_t seen = (*file)->changes();
-      const auto table = (*file)->board().Read();
-      NEREUS_CHECK(table.ok()) << table.status();
-      free_since = table->free_since;
       const auto until = taker.Try(SteadyNow());
       NEREUS_CHECK(until.ok()) << until.status();
       if (!until->has_value()) break;
       (*file)->Await(seen, **until);
     }
-    if (free_since > asked) {
-      handovers.push_back(absl::ToInt64Nanoseconds(SteadyNow() - free_since));
+    const absl::Time taken = SteadyNow();
+    // The table is that of this turn: it does not change before its end.
+    const auto table = (*file)->board().Read();
+    NEREUS_CHECK(table.ok()) << table.status();
+    if (table->free_since > asked) {
+      handovers.push_back(absl::ToInt64Nanoseconds(taken - table->free_since));
     }
     Spin(computes);
     taker.Give(SteadyNow());
@@ -79,7 +79,10 @@ std::vector<int64_t> RunProcesses(const std::string& folder,
   std::vector<FILE*> results;
   for (int i = 0; i < flags.processes; ++i) {
     results.push_back(tmpfile());
-    if (fork() != 0) continue;
+    NEREUS_CHECK(results.back() != nullptr) << "cannot make a file";
+    const pid_t child = fork();
+    NEREUS_CHECK(child >= 0) << "cannot fork";
+    if (child != 0) continue;
     const auto found = TakeTurns(folder, flags, flags.turns,
                                  absl::Milliseconds(flags.turn_ms));
     fwrite(found.data(), sizeof(int64_t), found.size(), results.back());
@@ -87,7 +90,10 @@ std::vector<int64_t> RunProcesses(const std::string& folder,
     _exit(0);
   }
   std::vector<int64_t> all;
-  for (int i = 0; i < flags.processes; ++i) wait(nullptr);
+  for (int i = 0; i < flags.processes; ++i) {
+    int status = 0;
+    NEREUS_CHECK(wait(&status) > 0 && status == 0) << "a process has failed";
+  }
   for (FILE* const result : results) {
     rewind(result);
     int64_t time = 0;

@@ -389,7 +389,7 @@ TEST(SimulateTest, FullLinkIsNamedAsTheLimitOfSharing) {
   arguments.insert(arguments.end(), {"--model=" + model, "--with=" + with});
   const Result result = Simulate(arguments);
   ASSERT_EQ(result.exit_code, 0) << result.error;
-  EXPECT_THAT(result.output, HasSubstr("The link is full"));
+  EXPECT_THAT(result.output, HasSubstr("The link is busy all the time"));
   EXPECT_THAT(result.output, HasSubstr("--wire=auto"));
 }
 
@@ -403,13 +403,17 @@ TEST(SimulateTest, BadFileOfAnotherJobIsRefusedWithItsLine) {
     return result.error;
   };
   EXPECT_THAT(refusal("model = alexnet\nworkers 2\n"),
-              HasSubstr("bad.txt, line 2: \"workers 2\" is not NAME = VALUE"));
+              HasSubstr("bad.txt: line 2: \"workers 2\" is not NAME = VALUE"));
   EXPECT_THAT(refusal("modle = alexnet\n"),
-              HasSubstr("line 1: modle is no flag"));
-  EXPECT_THAT(refusal("model = alexnet\nworkers = 0\n"),
-              HasSubstr("workers is \"0\""));
+              HasSubstr("line 1: \"modle\" is not a flag that the file may "
+                        "have; did you mean model?"));
   EXPECT_THAT(refusal("model = alexnet\nworkers = 2\n"),
-              HasSubstr("--compute"));
+              HasSubstr("line 2: workers is a flag of the cluster"));
+  EXPECT_THAT(refusal("model = alexnet\nbatch = 0\n"),
+              HasSubstr("batch is \"0\""));
+  EXPECT_THAT(refusal("model = alexnet\n"), HasSubstr("--compute"));
+  EXPECT_THAT(refusal("model = alexnet\ncompute = 80000s\n"),
+              HasSubstr("is more than 1000 times as long"));
 }
 
 }  // namespace

@@ -1,18 +1,18 @@
 #include "server/admin/simulate/shared_device.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <utility>
-
-#include "absl/algorithm/container.h"
 
 namespace nereus {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-// Steps of each job: those that count, after those until all is steady.
-constexpr int kWarmUp = 50;
-constexpr int kSteps = 200;
+// Time to play, in steps of all jobs one after the other: until all is steady,
+// and then the time that counts.
+constexpr int kWarmUp = 25;
+constexpr int kRounds = 100;
 // Distances between the starts of jobs without turns.
 constexpr int kStarts = 8;
 // Work below this many seconds is done: sums of rounded numbers.
@@ -21,15 +21,15 @@ constexpr double kNothing = 1e-12;
 // State of a job's step.
 struct Player {
   SharingJob job;
-  double starts_at = 0;  // Time before which the step does not begin.
-  int steps = 0;         // Number of steps done.
-  double compute = 0;    // Seconds of computing that are left.
-  double link = 0;       // Seconds of the link that are left.
-  double delay = 0;      // Seconds after both, in which the job only waits.
-  double counts_from = 0;
-  double counts_to = 0;
+  double starts_at = 0;      // Time before which the step does not begin.
+  std::vector<double> ends;  // Times at which steps that count ended.
+  int64_t steps = 0;         // Number of steps begun.
+  double compute = 0;        // Seconds of computing that are left.
+  double link = 0;           // Seconds of the link that are left.
+  double delay = 0;          // Seconds after both, in which the job only waits.
 
   void Begin(double now) {
+    ++steps;
     compute = job.compute;
     link = job.link;
     delay = std::max(0.0, job.alone - job.compute - job.link);
@@ -41,6 +41,8 @@ struct Player {
                     std::max(0.0, job.link - (job.alone - job.compute)));
   }
   bool Computes() const { return compute > kNothing; }
+  // True if the job has computed and sent all, and waits for its delay.
+  bool OnlyWaits() const { return !Computes() && link <= kNothing; }
   bool Sends() const {
     return link > kNothing && compute <= LinkFrom() + kNothing;
   }
@@ -76,7 +78,7 @@ Rates RatesOf(const std::vector<Player>& players, Sharing sharing, int holder,
 int NextHolder(const std::vector<Player>& players) {
   int next = -1;
   const auto key = [&](int i) {
-    return players[i].steps * players[i].job.compute;
+    return static_cast<double>(players[i].steps) * players[i].job.compute;
   };
   for (int i = 0; i < static_cast<int>(players.size()); ++i) {
     if (players[i].Computes() && (next < 0 || key(i) < key(next))) next = i;
@@ -84,54 +86,57 @@ int NextHolder(const std::vector<Player>& players) {
   return next;
 }
 
-// Plays until each job has done all steps that count. Returns the seconds of a
-// step of each.
+// Returns the time until the next change of rates, when no job waits longer
+// than for its own delay.
+double TimeToChange(const std::vector<Player>& players, const Rates& rates,
+                    double now) {
+  double time = kNever;
+  for (size_t i = 0; i < players.size(); ++i) {
+    const Player& player = players[i];
+    if (player.starts_at > now) time = std::min(time, player.starts_at - now);
+    if (rates.device[i] > 0) {
+      const double to_send = player.compute - player.LinkFrom();
+      const double left = to_send > kNothing ? to_send : player.compute;
+      time = std::min(time, left / rates.device[i]);
+    }
+    if (rates.link[i] > 0) time = std::min(time, player.link / rates.link[i]);
+    if (player.OnlyWaits()) time = std::min(time, player.delay);
+  }
+  return time;
+}
+
+// Returns the seconds of a step of each job, over the same time for all jobs.
 std::vector<double> Play(std::vector<Player> players, Sharing sharing) {
+  // Time in which each job would do one step if they went one after the other.
+  double round = 0;
+  for (const Player& player : players) {
+    round += std::max(player.job.alone, player.job.compute);
+  }
   double now = 0;
   int holder = -1;
-  const auto is_over = [](const Player& player) {
-    return player.steps >= kWarmUp + kSteps;
-  };
-  while (!absl::c_all_of(players, is_over)) {
+  while (now < (kWarmUp + kRounds) * round) {
     if (holder < 0 || !players[holder].Computes()) {
       holder = NextHolder(players);
     }
     const Rates rates = RatesOf(players, sharing, holder, now);
-    // Time until the first change.
-    double time = kNever;
-    for (size_t i = 0; i < players.size(); ++i) {
-      const Player& player = players[i];
-      if (player.starts_at > now) time = std::min(time, player.starts_at - now);
-      if (rates.device[i] > 0) {
-        const double to_send = player.compute - player.LinkFrom();
-        const double left = to_send > kNothing ? to_send : player.compute;
-        time = std::min(time, left / rates.device[i]);
-      }
-      if (rates.link[i] > 0) time = std::min(time, player.link / rates.link[i]);
-      if (!player.Computes() && player.link <= kNothing) {
-        time = std::min(time, player.delay);
-      }
-    }
+    const double time = TimeToChange(players, rates, now);
     now += time;
     for (size_t i = 0; i < players.size(); ++i) {
       Player& player = players[i];
-      const bool waits = !player.Computes() && player.link <= kNothing;
+      if (player.OnlyWaits()) player.delay -= time;
       player.compute -= time * rates.device[i];
       player.link -= time * rates.link[i];
-      if (waits) player.delay -= time;
-      if (player.Computes() || player.link > kNothing ||
-          player.delay > kNothing) {
-        continue;
-      }
-      ++player.steps;
-      if (player.steps == kWarmUp) player.counts_from = now;
-      if (player.steps == kWarmUp + kSteps) player.counts_to = now;
+      if (!player.OnlyWaits() || player.delay > kNothing) continue;
+      if (now >= kWarmUp * round) player.ends.push_back(now);
       player.Begin(now);
+      // The job asks for another turn.
+      if (static_cast<int>(i) == holder) holder = -1;
     }
   }
   std::vector<double> seconds;
   for (const Player& player : players) {
-    seconds.push_back((player.counts_to - player.counts_from) / kSteps);
+    seconds.push_back((player.ends.back() - player.ends.front()) /
+                      static_cast<double>(player.ends.size() - 1));
   }
   return seconds;
 }

@@ -14,6 +14,10 @@ struct SharingJob {
   double alone = 0;    // Time of a step without other jobs, >= compute.
 };
 
+// Largest ratio of the lengths of two jobs' steps. It bounds the time of
+// PlayShared, which plays all steps of the shortest one.
+inline constexpr double kSharingRatioMax = 1000;
+
 // How jobs share the devices (docs/sharing.md).
 enum class Sharing {
   // All jobs compute at the same time. The device gives each job that computes
@@ -32,7 +36,8 @@ enum class Sharing {
 // each other, and the mean counts.
 //
 // Source: the model of docs/sharing.md; our own, because CrossoverScheduler's
-// abstract gives none. REQUIRES: compute > 0 of each job.
+// abstract gives none. REQUIRES: compute > 0 of each job, and no job alone is
+// kSharingRatioMax times as long as another one.
 std::vector<double> PlayShared(absl::Span<const SharingJob> jobs,
                                Sharing sharing);
 
