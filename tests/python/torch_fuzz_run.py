@@ -143,6 +143,10 @@ class Runner:
             if all(errors) and any(re.search(program.refusal, each) for each in errors):
                 return ""
             return f"must be refused ({program.refusal}): {errors}"
+        if not all(bool(each.isfinite().all()) for each in expected):
+            # One process has NaNs, too: the first of them must end the job.
+            said = all(re.search("the gradient has (nan|-?inf)", each) for each in errors if each)
+            return "" if any(errors) and said else f"must end by a NaN: {errors}"
         if any(errors):
             return f"errors {errors}"
         found = [torch_fuzz.difference(torch.tensor(answer["values"], dtype=torch.float64), each)
