@@ -145,6 +145,9 @@ const MemberRecord* MemberList::FindHolder(const JoinRequest& request) const {
 }
 
 // A worker may get the rank of a worker that is gone, if that was in no epoch.
+// In a running job it stands before workers of higher ranks, because an epoch
+// lists its workers by rank. At the start of the job the order of joining
+// counts, see NumberWorkers.
 void MemberList::Add(const JoinRequest& request, SessionId session,
                      bool running, absl::Time now) {
   MemberRecord member;
@@ -159,7 +162,11 @@ void MemberList::Add(const JoinRequest& request, SessionId session,
   member.times.last_message_at = now;
   member.times.heard_at = now;
   member.times.notified_at = absl::InfinitePast();
-  members_.push_back(std::move(member));
+  const auto place = absl::c_find_if(members_, [&](const MemberRecord& other) {
+    return running && member.is_worker() && other.is_worker() &&
+           other.id.rank > member.id.rank;
+  });
+  members_.insert(place, std::move(member));
 }
 
 void MemberList::UseRanks() {

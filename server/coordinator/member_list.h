@@ -113,8 +113,8 @@ struct MemberRecord {
                                         absl::Time now);
 };
 
-// Processes that have joined the job, in the order of joining. At the start of
-// the job NumberWorkers changes this order. Plain bookkeeping.
+// Processes that have joined the job: until it begins, in the order of joining;
+// in a running job, workers in the order of their ranks. Plain bookkeeping.
 //
 // NumberWorkers gives ranks without gaps at the start of the job. Afterwards no
 // rank of an admitted worker is given twice, so that a late frame of a dead

@@ -180,6 +180,20 @@ TEST(CoordinatorEpochTest, JoinerHearsForWhichMembersItWaits) {
 
 // A member of epoch 1 answers PrepareEpoch 2 by a report with target 2 and
 // epoch 1.
+// The third process gets the rank of the first one, which was in no epoch.
+TEST(CoordinatorEpochTest, RanksAscendWhenAJoinerEndsBeforeItsEpoch) {
+  RunningDriver driver(OptionsOf(2, 1, /*max_workers=*/4));
+  driver.Say(kNew, WorkerRequest("first"));
+  driver.Say(kNew + 1, WorkerRequest("second"));
+  driver.Lose(kNew);
+  driver.Say(kNew + 2, WorkerRequest("third"));
+  driver.ReportRest(5);
+  EXPECT_EQ(driver.coordinator().reason(), "");
+  EXPECT_THAT(driver.job().workers,
+              ElementsAre(EpochWorker{0, 0}, EpochWorker{1, 0},
+                          EpochWorker{2, 6}, EpochWorker{3, 6}));
+}
+
 TEST(CoordinatorEpochTest, ReportsOfAnotherTargetOrEpochAreIgnored) {
   RunningDriver driver(OptionsOf(2, 1, /*max_workers=*/3));
   MachineReport report;
