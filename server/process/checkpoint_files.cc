@@ -91,17 +91,19 @@ CheckpointPart WritePart(Storage& storage, const Job& job,
 
 absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load,
                       const ReadProgress& progress) {
-  Manifest manifest = NEREUS_TRY(ReadManifest(storage, load.round));
-  CheckpointReader reader =
-      NEREUS_TRY(CheckpointReader::Open(&storage, std::move(manifest)));
   const absl::Status read = [&]() -> absl::Status {
+    Manifest manifest = NEREUS_TRY(ReadManifest(storage, load.round));
+    CheckpointReader reader =
+        NEREUS_TRY(CheckpointReader::Open(&storage, std::move(manifest)));
     const int64_t total = NEREUS_TRY(reader.BytesToRead(load.values));
     int64_t done = 0;
     progress(done, total);
     return reader.ReadInto(
         load.values, [&](int64_t bytes) { progress(done += bytes, total); });
   }();
-  // Its files are whole, but they lack elements.
+  // Either its files are whole and lack elements, or there is no manifest any
+  // more: another server has found damage, and the coordinator has set the
+  // checkpoint aside while this server was slow (seed 1906).
   return absl::IsNotFound(read) ? DataLossError(read.message()) : read;
 }
 

@@ -32,7 +32,7 @@ CheckpointPart WritePart(Storage& storage, const Job& job,
 // Reads the chunks of a checkpoint that `load` asks for, into the buffers in
 // `load.values`. Calls `progress` before it reads, and after each block, with
 // the bytes that are read and those to read. Errors: kDataLoss if, and only if,
-// the checkpoint is damaged: reading it again will not help.
+// the checkpoint is damaged or gone: reading it again will not help.
 using ReadProgress = std::function<void(int64_t done, int64_t total)>;
 absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load,
                       const ReadProgress& progress);

@@ -347,5 +347,17 @@ TEST_F(RestoreTest, RunningJobRemovesALateManifest) {
   EXPECT_TRUE(std::filesystem::exists(PathOf(20, "manifest.json")));
 }
 
+// The coordinator has set it aside, because another server found damage.
+TEST(ReadPartTest, CheckpointThatIsGoneCountsAsDamaged) {
+  const auto storage = FileStorage::Open(testing::TempDir());
+  ASSERT_TRUE(storage.ok()) << storage.status();
+  LoadCheckpoint load;
+  load.round = 7;
+  const absl::Status read = ReadPart(**storage, load, [](int64_t, int64_t) {});
+  EXPECT_TRUE(absl::IsDataLoss(read)) << read;
+  EXPECT_THAT(std::string(read.message()),
+              HasSubstr("round-000000000007/manifest.json"));
+}
+
 }  // namespace
 }  // namespace nereus

@@ -659,7 +659,10 @@ TEST_F(CheckpointLawTest, SpoiledFileBreaksTheLaw) {
 }
 
 TEST_F(CheckpointLawTest, FailedRestoreBreaksTheLaw) {
-  laws_.Tell(RestoreFailed{4, 3, DataLossError("crc")});
+  view_.job().epoch = 5;
+  laws_.Tell(RestoreFailed{4, 4, 2, DataLossError("gone")});
+  ExpectKept();
+  laws_.Tell(RestoreFailed{4, 5, 3, DataLossError("crc")});
   ExpectBroken({"round 3", "process 4", "crc"});
 }
 
@@ -667,7 +670,7 @@ TEST_F(CheckpointLawTest, CheckpointThatHasRottedMayFailAndGo) {
   Write(3);
   Write(4);
   laws_.Tell(CheckpointRotted{4});
-  laws_.Tell(RestoreFailed{4, 4, DataLossError("crc")});
+  laws_.Tell(RestoreFailed{4, view_.job().epoch, 4, DataLossError("crc")});
   ASSERT_TRUE(RemoveCheckpoint(disk_, 4).ok());
   laws_.Tell(DiskChanged{&disk_});
   ExpectKept();

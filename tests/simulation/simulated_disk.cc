@@ -64,7 +64,8 @@ void SimulatedDisk::Read(SimulatedProcess& process,
                          const LoadCheckpoint& load) {
   const absl::Status status = ReadPart(storage_, load, [](int64_t, int64_t) {});
   if (status.ok()) return;
-  world_->laws.Tell(RestoreFailed{process.id, load.round, status});
+  world_->laws.Tell(RestoreFailed{
+      process.id, process.member->start()->job->epoch, load.round, status});
   if (!absl::IsDataLoss(status)) return;
   process.lacks_values = true;
   Outbox out;

@@ -201,6 +201,7 @@ struct CheckpointRotted {
 // A server could not read its share of a checkpoint.
 struct RestoreFailed {
   ProcessId process = 0;
+  uint64_t epoch = 0;  // Epoch for which it reads.
   int64_t round = 0;
   absl::Status reason;
 };
