@@ -21,7 +21,7 @@ def simulation(name, tests, seeds=0):
 SWARM = simulation("swarm_simulation_test",
                    "SwarmSimulationTest.LawsHoldUnderAnyFaults", 500)
 NAN = simulation("nan_simulation_test",
-                 "NanSimulationTest.NoNanGetsIntoParametersWhateverDies", 300)
+                 "NanSimulationTest.NoNanGetsIntoParametersWhateverDies", 400)
 TRAINING = simulation("training_laws_simulation_test", "TrainingLawsTest.*", 150)
 PLAN_SWITCH = simulation("plan_switch_simulation_test", "PlanSwitchSimulationTest.*", 100)
 # Jobs without faults, with repeated frames and exact sums.

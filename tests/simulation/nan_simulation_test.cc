@@ -61,7 +61,7 @@ TEST(NanSimulationTest, StepWithANanIsSkippedByAllWorkers) {
 
 // FiniteParametersLaw looks at every worker's replica after every round.
 TEST(NanSimulationTest, NoNanGetsIntoParametersWhateverDies) {
-  for (const uint64_t seed : TestSeeds(300)) {
+  for (const uint64_t seed : TestSeeds(400)) {
     SCOPED_TRACE(ReplayHint(seed));
     SimulatedClusterOptions options = DrawFeatures(seed);
     options.job.rounds.quorum = Quorum::kAll;
