@@ -102,8 +102,8 @@ absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load,
         load.values, [&](int64_t bytes) { progress(done += bytes, total); });
   }();
   // Either its files are whole and lack elements, or there is no manifest any
-  // more: another server has found damage, and the coordinator has set the
-  // checkpoint aside while this server was slow (seed 1906).
+  // more: the checkpoint was set aside, or removed as an old one, while this
+  // server was slow (seed 1906).
   return absl::IsNotFound(read) ? DataLossError(read.message()) : read;
 }
 

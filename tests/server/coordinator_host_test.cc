@@ -347,7 +347,7 @@ TEST_F(RestoreTest, RunningJobRemovesALateManifest) {
   EXPECT_TRUE(std::filesystem::exists(PathOf(20, "manifest.json")));
 }
 
-// The coordinator has set it aside, because another server found damage.
+// The coordinator has set it aside or removed it while this server was slow.
 TEST(ReadPartTest, CheckpointThatIsGoneCountsAsDamaged) {
   const auto storage = FileStorage::Open(testing::TempDir());
   ASSERT_TRUE(storage.ok()) << storage.status();
