@@ -124,6 +124,7 @@ void ListResult(JsonFields& fields, WorkerResult& result) {
   fields.Seconds("forward_seconds", result.seconds.forward);
   fields.Seconds("backward_seconds", result.seconds.backward);
   fields.Seconds("wait_seconds", result.seconds.wait);
+  fields.Seconds("turn_seconds", result.seconds.turn);
   fields.Text("parameter_checksum", result.parameter_checksum);
   fields.Count("initial_bytes", result.initial_bytes);
   fields.OrNull("measured", result.measured,

@@ -87,6 +87,8 @@ struct PhaseSeconds {
   double backward = 0;
   // Time for which the worker waited for rounds of layers.
   double wait = 0;
+  // Time for which it waited for its turn at a shared device (--share).
+  double turn = 0;
 };
 
 // Steps that a worker has done.

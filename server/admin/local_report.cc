@@ -122,6 +122,7 @@ void SumUp(LocalReport& report) {
     seconds.forward += worker.seconds.forward / count;
     seconds.backward += worker.seconds.backward / count;
     seconds.wait += worker.seconds.wait / count;
+    seconds.turn += worker.seconds.turn / count;
     report.last_step = std::max(report.last_step, worker.steps.last);
     report.saved_round =
         std::max(report.saved_round, worker.saved_round.value_or(-1));
@@ -326,7 +327,7 @@ std::string FormatLocalText(const LocalReport& report) {
       "%s\n%s\n"
       "test accuracy  %s%s\n"
       "images/s       %.1f by %d workers, %.2f s, %s\n"
-      "time           forward %s, backward %s, wait %s\n"
+      "time           forward %s, backward %s, wait %s%s\n"
       "busiest node   %s\n"
       "replicas       %s\n",
       FormatPlanText(report.plan), FormatLayers(report),
@@ -339,6 +340,9 @@ std::string FormatLocalText(const LocalReport& report) {
       report.images_per_second, report.workers().size(), report.seconds.total,
       FormatSteps(report), phase(report.seconds.forward),
       phase(report.seconds.backward), phase(report.seconds.wait),
+      report.seconds.turn == 0
+          ? ""
+          : absl::StrCat(", wait for turns ", phase(report.seconds.turn)),
       FormatTraffic(report), FormatReplicas(report));
 }
 
@@ -376,7 +380,8 @@ std::string FormatLocalJson(const LocalReport& report) {
       {"phases",
        {{"forward_seconds", report.seconds.forward},
         {"backward_seconds", report.seconds.backward},
-        {"wait_seconds", report.seconds.wait}}},
+        {"wait_seconds", report.seconds.wait},
+        {"turn_seconds", report.seconds.turn}}},
       {"nodes", std::move(nodes)},
       {"workers", std::move(workers)},
       {"plan", Json::parse(FormatPlanJson(report.plan), /*cb=*/nullptr,

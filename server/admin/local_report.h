@@ -103,7 +103,7 @@ std::string FormatLocalText(const LocalReport& report);
 //    "saved_round": or null, "test_accuracy": or null, "replicas_equal",
 //    "images_per_second", "seconds", "skipped_steps", "node_bytes_measured",
 //    "node_bytes_predicted": or null, "phases": {"forward_seconds",
-//    "backward_seconds", "wait_seconds"},
+//    "backward_seconds", "wait_seconds", "turn_seconds"},
 //    "nodes": [{"bytes_measured", "bytes_predicted": or null}],
 //    "workers": [the workers' own reports],
 //    "plan": see FormatPlanJson, "settings": {the options}}

@@ -25,6 +25,7 @@ constexpr char kDone[] =
     R"("last_step":619,"saved_round":599,"skipped_steps":3,)"
     R"("train_loss":0.02,"test_accuracy":0.985,"images":79360,"seconds":41.5,)"
     R"("forward_seconds":10.5,"backward_seconds":20.25,"wait_seconds":8.0,)"
+    R"("turn_seconds":1.5,)"
     R"("parameter_checksum":"9ae0daaf","initial_bytes":77,"measured":null,)"
     R"("layers":[{"name":"fc1","kind":"fc",)"
     R"("m":10,"n":64,"parameters":650,"rows":32,"has_factors":true,)"
@@ -67,6 +68,7 @@ TEST(WorkerEventTest, ReadsTheResult) {
   EXPECT_EQ(result.seconds.forward, 10.5);
   EXPECT_EQ(result.seconds.backward, 20.25);
   EXPECT_EQ(result.seconds.wait, 8);
+  EXPECT_EQ(result.seconds.turn, 1.5);
   EXPECT_EQ(result.parameter_checksum, "9ae0daaf");
   EXPECT_EQ(result.initial_bytes, 77);
 

@@ -139,7 +139,8 @@ void CheckAccepted(const WorkerResult& result) {
   ASSERT_LE(result.workers, kWorkersMax);
   ExpectCounts({result.steps.done, result.steps.skipped, result.images});
   ExpectSeconds({result.seconds.total, result.seconds.forward,
-                 result.seconds.backward, result.seconds.wait});
+                 result.seconds.backward, result.seconds.wait,
+                 result.seconds.turn});
   if (result.test_accuracy.has_value()) {
     ASSERT_TRUE(std::isfinite(*result.test_accuracy));
   }

@@ -149,6 +149,7 @@ done_event() {
 \"skipped_steps\":0,\"train_loss\":0.1,\"test_accuracy\":null,\
 \"images\":40,\"seconds\":1,\
 \"forward_seconds\":0,\"backward_seconds\":0,\"wait_seconds\":0,\
+\"turn_seconds\":0,\
 \"parameter_checksum\":\"00\",\"initial_bytes\":0,\"measured\":null,\
 \"layers\":[{\"name\":\"fc\",\"kind\":\"fc\",\
 \"m\":2,\"n\":3,\"parameters\":8,\"rows\":4,\

@@ -59,7 +59,8 @@ std::vector<WorkerResult> Results() {
   first.test_accuracy = 0.75;
   first.steps.last = 9;
   first.images = 40;
-  first.seconds = {/*total=*/4, /*forward=*/1, /*backward=*/2, /*wait=*/0.5};
+  first.seconds = {/*total=*/4, /*forward=*/1, /*backward=*/2, /*wait=*/0.5,
+                   /*turn=*/0};
   first.parameter_checksum = "9ae0daaf";
   first.layers = Layers();
   first.traffic = {{true, 0, 111, 222}, {false, 1, 13120, 13120}};
@@ -71,6 +72,7 @@ std::vector<WorkerResult> Results() {
   second.test_accuracy = std::nullopt;
   second.seconds.total = 5;
   second.seconds.forward = 3;
+  second.seconds.turn = 1;
   second.layers[0].latency_seconds_mean = 0.004;
   second.traffic = {{true, 0, 128 + 960, 2760 + 960}, {false, 0, 13120, 13120}};
   second.json = R"({"event":"done","rank":1})";
@@ -95,6 +97,7 @@ TEST(LocalReportTest, HasSumsMeansAndTheTimeOfTheSlowestWorker) {
   EXPECT_EQ(report.seconds.forward, 2);
   EXPECT_EQ(report.seconds.backward, 2);
   EXPECT_EQ(report.seconds.wait, 0.5);
+  EXPECT_EQ(report.seconds.turn, 0.5);
 }
 
 TEST(LocalReportTest, PredictsTheBytesThatAreCountedByHand) {
@@ -281,6 +284,7 @@ TEST(LocalReportTest, JsonHasTheFiguresAndThePlan) {
   EXPECT_EQ(json.at("phases").at("forward_seconds"), 2);
   EXPECT_EQ(json.at("phases").at("backward_seconds"), 2);
   EXPECT_EQ(json.at("phases").at("wait_seconds"), 0.5);
+  EXPECT_EQ(json.at("phases").at("turn_seconds"), 0.5);
   EXPECT_EQ(json.at("hosts"), 2);
   EXPECT_EQ(json.at("nodes").size(), 2u);
   EXPECT_EQ(json.at("workers").at(1).at("rank"), 1);
@@ -312,8 +316,9 @@ TEST(LocalReportTest, TextHasThePlanTheCostsAndTheFigures) {
   EXPECT_THAT(text, HasSubstr("3.000 ms"));  // (2 + 4) / 2
   EXPECT_THAT(text, HasSubstr("test accuracy  0.7500"));
   EXPECT_THAT(text, HasSubstr("16.0 by 2 workers, 5.00 s, 10 steps"));
-  EXPECT_THAT(text, HasSubstr("forward 2.00 s (44%), backward 2.00 s (44%), "
-                              "wait 0.50 s (11%)"));
+  EXPECT_THAT(text,
+              HasSubstr("forward 2.00 s (44%), backward 2.00 s (44%), "
+                        "wait 0.50 s (11%), wait for turns 0.50 s (11%)"));
   EXPECT_THAT(text, HasSubstr("31048 bytes measured, 31048 predicted "
                               "(+0.00%)"));
   EXPECT_THAT(text, HasSubstr("equal, checksum 9ae0daaf"));

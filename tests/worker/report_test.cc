@@ -39,6 +39,7 @@ ClientReport Costs() {
   layer.latency_total = absl::Milliseconds(20);
   ClientReport costs;
   costs.layers = {layer};
+  costs.turn_time = absl::Seconds(3);
   costs.peers = {{true, 0, 1, 2}, {false, 3, 4, 5}};
   return costs;
 }
@@ -119,7 +120,8 @@ TEST(ReportTest, DoneHasEveryField) {
       "skipped_steps": 0, "train_loss": 0.5,
       "test_accuracy": null, "images": 19840,
       "seconds": 40.0, "forward_seconds": 10.0, "backward_seconds": 20.0,
-      "wait_seconds": 5.0, "parameter_checksum": "00ab12cd",
+      "wait_seconds": 5.0, "turn_seconds": 3.0,
+      "parameter_checksum": "00ab12cd",
       "initial_bytes": 77, "measured": null,
       "layers": [{"name": "fc1", "kind": "fc", "m": 2, "n": 3,
                   "parameters": 8, "rows": 32, "has_factors": true,
@@ -149,10 +151,16 @@ TEST(ReportTest, TextHasALinePerLayer) {
   const std::vector<std::string> lines = DoneText(ResultOf(Costs()));
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_THAT(lines[0], HasSubstr("620 steps in 40.00 s"));
-  EXPECT_THAT(lines[0], HasSubstr("496 images/s"));
+  EXPECT_THAT(lines[0], HasSubstr("wait 5.00, turn 3.00), 496 images/s"));
   EXPECT_THAT(lines[1],
               HasSubstr("layer fc1: scheme factor, wire fp32, 4 rounds"));
   EXPECT_THAT(lines[1], HasSubstr("mean latency 5.00 ms; 12 < 34"));
+}
+
+TEST(ReportTest, AWorkerWithADeviceOfItsOwnHasNoTurns) {
+  WorkerResult report = ResultOf(Costs());
+  report.seconds.turn = 0;
+  EXPECT_THAT(DoneText(report)[0], HasSubstr("wait 5.00), 496 images/s"));
 }
 
 TEST(ReportTest, SkippedStepsAreReported) {

@@ -322,6 +322,7 @@ std::string ReportJson(const ClientReport& report) {
   if (report.measured.has_value()) {
     json["measured"] = MeasuredJson(*report.measured);
   }
+  json["turn_seconds"] = absl::ToDoubleSeconds(report.turn_time);
   if (report.saved_round.has_value()) {
     json["saved_round"] = *report.saved_round;
   }

@@ -302,6 +302,7 @@ ClientReport WorkerProcess::Report() const {
                             count.bytes_sent, count.bytes_received});
   }
   report.measured = meter_.last();
+  report.turn_time = meter_.phases().times.turn;
   MutexLock lock(&mu_);
   report.saved_round = saved_round_;
   return report;

@@ -83,6 +83,9 @@ struct ClientReport {
   // usually this is the last step. Absent: the job has no checkpoint, or this
   // worker has not left.
   std::optional<int64_t> saved_round;
+  // Time for which this worker has waited for its turn at a shared device
+  // (ClientOptions::share).
+  absl::Duration turn_time;
   // Client of a GPU: bytes of layers' values that were copied to the host and
   // to the GPU.
   int64_t bytes_copied_out = 0;

@@ -86,7 +86,8 @@ WorkerResult MakeResult(const TrainResult& result, const ClientReport& costs,
   made.seconds = {absl::ToDoubleSeconds(result.total),
                   absl::ToDoubleSeconds(result.forward),
                   absl::ToDoubleSeconds(result.backward),
-                  absl::ToDoubleSeconds(result.wait)};
+                  absl::ToDoubleSeconds(result.wait),
+                  absl::ToDoubleSeconds(costs.turn_time)};
   // A worker that has not measured enough steps reports no measurements.
   if (costs.measured.has_value()) {
     made.measured = {costs.measured->step_time, costs.measured->link,
@@ -117,17 +118,21 @@ std::string ProgressText(const WorkerProgress& progress) {
 
 std::vector<std::string> DoneText(const WorkerResult& result) {
   std::vector<std::string> lines;
-  // The number appears only if there is something to explain.
+  // These numbers appear only if there is something to explain.
   const std::string skipped =
       result.steps.skipped == 0
           ? ""
           : absl::StrCat(" (", result.steps.skipped, " skipped)");
+  const std::string turn =
+      result.seconds.turn == 0
+          ? ""
+          : absl::StrFormat(", turn %.2f", result.seconds.turn);
   lines.push_back(absl::StrFormat(
-      "done: %d steps%s in %.2f s (forward %.2f, backward %.2f, wait %.2f), "
+      "done: %d steps%s in %.2f s (forward %.2f, backward %.2f, wait %.2f%s), "
       "%.0f images/s, train loss %.4f, test accuracy %s, parameters %s",
       result.steps.done, skipped, result.seconds.total, result.seconds.forward,
-      result.seconds.backward, result.seconds.wait, ImagesPerSecond(result),
-      result.steps.train_loss,
+      result.seconds.backward, result.seconds.wait, turn,
+      ImagesPerSecond(result), result.steps.train_loss,
       result.test_accuracy.has_value()
           ? absl::StrFormat("%.4f", *result.test_accuracy)
           : "not measured",
