@@ -9,12 +9,17 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "server/admin/commands.h"
 #include "server/admin/trace_json.h"
 #include "server/admin/trace_summary.h"
 #include "tests/testing/some_trace.h"
@@ -23,6 +28,7 @@ namespace nereus {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 std::string TempFile(const std::string& name) {
   return absl::StrCat(testing::TempDir(), "/", name);
@@ -35,6 +41,17 @@ std::string OutputOf(const std::string& command) {
             0);
   std::ifstream in(file);
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+// Returns what `nereusctl explain FILE` prints.
+std::string Explain(const std::string& file) {
+  CLI::App app;
+  const std::unique_ptr<Command> command = MakeExplainCommand();
+  command->Register(app, /*with_flags=*/true);
+  app.parse(std::vector<std::string>{file, "explain"});
+  std::ostringstream out;
+  EXPECT_EQ(command->Run(out, out), kExitDone);
+  return out.str();
 }
 
 // Tests of the events of a trace, which are slices and arrows.
@@ -214,6 +231,32 @@ TEST(TraceSummaryTest, TraceWithoutStepsIsAnError) {
   JobTrace trace = SomeTrace();
   for (MemberTrace& member : trace.members) member.spans.clear();
   EXPECT_EQ(Summarise(trace).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(ExplainCommandTest, NamesTheWorkerThatWaitsLongestForItsTurn) {
+  JobTrace trace = SomeTrace();
+  const std::string file = TempFile("trace.tar");
+  ASSERT_TRUE(WriteTraceArchive(file, trace).ok());
+  EXPECT_THAT(Explain(file), Not(HasSubstr("Other jobs share the devices")));
+  for (MemberTrace& member : trace.members) {
+    if (member.member.role != Role::kWorker) continue;
+    // The worker begins each step that much later.
+    const absl::Duration waits =
+        absl::Milliseconds(member.member.rank == 0 ? 2 : 1);
+    for (size_t i = 0; i < member.spans.size(); ++i) {
+      if (member.spans[i].kind != SpanKind::kForward) continue;
+      Span turn = member.spans[i];
+      turn.kind = SpanKind::kTurn;
+      turn.end = turn.begin + waits;
+      member.spans[i].begin = turn.end;
+      member.spans.insert(member.spans.begin() + i++, turn);
+    }
+  }
+  ASSERT_TRUE(WriteTraceArchive(file, trace).ok());
+  EXPECT_THAT(
+      Explain(file),
+      HasSubstr("\nOther jobs share the devices: worker 0 waits longest "
+                "for its turn, 2.000 ms in a step.\n"));
 }
 
 }  // namespace
