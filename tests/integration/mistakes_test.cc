@@ -75,6 +75,12 @@ const Mistake kMistakes[] = {
      "--steps does not count without --replay"},
     {"HoldoutOfAllImages", "$worker --coordinator=h:1 --holdout=1",
      "--holdout is 1, must be > 0 and < 1"},
+    {"FolderOfADeviceThatIsRelative", "$worker --coordinator=h:1 --share=gpu0",
+     "is \"gpu0\", must be an absolute path"},
+    {"FolderOfADeviceThatIsOptional",
+     "$worker --coordinator=127.0.0.1:1 --connect-timeout=0.1 --share=gpu0 "
+     "--share-optional=on",
+     "trains without turns at a shared device: ", 75},
     // nereusctl.
     {"MisspeltCommand", "$ctl locl",
      "unknown command locl; did you mean local?"},
