@@ -46,7 +46,7 @@ inline std::vector<std::string> ProgramVariables() {
 // and that set no flag. NEREUS_LIBRARY is the path of libnereus.so. Programs of
 // a job inherit these variables.
 inline std::vector<std::string> PackageVariables() {
-  return {"NEREUS_LIBRARY"};
+  return {"NEREUS_LIBRARY", "NEREUS_SHARE_RELEASE"};
 }
 
 // Returns the names of variables that tests read. Programs that tests start

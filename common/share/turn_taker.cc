@@ -47,6 +47,17 @@ void TurnTaker::Ask(int64_t step, double key, absl::Duration cost,
   board_.Tell();
 }
 
+void TurnTaker::SetMemory(int64_t resident_bytes, int64_t turn_bytes) {
+  if (slot_.resident_bytes == resident_bytes &&
+      slot_.turn_bytes == turn_bytes) {
+    return;
+  }
+  slot_.resident_bytes = resident_bytes;
+  slot_.turn_bytes = turn_bytes;
+  board_.Write(slot_);
+  board_.Tell();
+}
+
 absl::StatusOr<std::optional<absl::Time>> TurnTaker::Try(absl::Time now) {
   NEREUS_CHECK(slot_.state != State::kOut) << "a client that has not asked";
   if (Holds()) return std::nullopt;

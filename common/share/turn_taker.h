@@ -59,6 +59,9 @@ class TurnTaker {
     slot_.job_id = job_id;
     slot_.rank = rank;
   }
+  // Sets what memory the client keeps and needs (TurnSlot::resident_bytes,
+  // turn_bytes). Those that wait for memory decide again.
+  void SetMemory(int64_t resident_bytes, int64_t turn_bytes);
   const TurnSlot& slot() const { return slot_; }
 
  private:

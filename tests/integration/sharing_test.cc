@@ -251,6 +251,28 @@ TEST_F(SharingTest, ComputingOutsideOfStepsTakesATurn) {
   EXPECT_TRUE(a.client().TakeDeviceTurn().ok());
 }
 
+TEST_F(SharingTest, AJobWaitsForMemoryThatAnotherOneKeeps) {
+  LocalCluster one(Job("a", 1));
+  LocalCluster two(Job("b", 1));
+  OneLayer a(Options(one, "a"));
+  ASSERT_EQ(a.Do(), absl::OkStatus());
+  EXPECT_THAT(a.client().SetDeviceMemory(-1, 0),
+              IsInvalidArgument("resident_bytes is -1, must be from 0 to"));
+  ASSERT_EQ(a.client().SetDeviceMemory(int64_t{60} << 20, int64_t{30} << 20),
+            absl::OkStatus());
+  ClientOptions options = Options(two, "b");
+  options.share.memory_bytes = int64_t{100} << 20;
+  options.share.resident_bytes = int64_t{20} << 20;
+  OneLayer b(options);
+  EXPECT_TRUE(WaitsFor(b,
+                       "keeps 20 MiB and needs 0 MiB in its turn, which "
+                       "does not fit into the 100 MiB of the device beside "
+                       "job a, worker 0 (keeps 60 MiB, turn 30 MiB)"));
+  ASSERT_EQ(a.client().SetDeviceMemory(int64_t{60} << 20, int64_t{20} << 20),
+            absl::OkStatus());
+  EXPECT_EQ(b.Do(), absl::OkStatus());
+}
+
 TEST_F(SharingTest, AClosedClientFreesTheDevice) {
   LocalCluster one(Job("a", 1));
   LocalCluster two(Job("b", 1));

@@ -198,6 +198,11 @@ def turns():
                 capture_output=True, text=True, check=True).stdout
             own, = json.loads(shown)[0]["clients"]
             print(own["job"], own["worker"], own["state"], own["weight"])
+        client.set_device_memory(3 << 20, 1 << 20)
+        try:
+            client.set_device_memory(-1)
+        except nereus.InvalidArgument as error:
+            print(error)
         for _ in range(5):
             do_step(client, client.begin_step(), line, gradient)
         step = client.begin_step()

@@ -658,3 +658,27 @@ def test_what_is_compared_with_the_job(job, own, jobs, text):
         model(batch()[0])
     name, value = next(iter(jobs.items()))
     assert optimizer.param_groups[0][name] == value
+
+
+def test_jobs_on_a_gpu_hear_of_its_memory_when_it_changes(monkeypatch):
+    told, kept = [], [300]
+    engine = nt.engine.Engine.__new__(nt.engine.Engine)
+    engine._device, engine._told_memory = torch.device("cuda", 1), None
+    engine._options = options.Options(share="/dev/shm/gpu1", share_release=True)
+    engine._client = type("Client", (), {
+        "set_device_memory": staticmethod(lambda *numbers: told.append(numbers))})
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: kept.append(kept.pop() - 100))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: kept[0])
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 500)
+    engine._tell_memory()
+    kept[0] = 300
+    engine._tell_memory()
+    assert told == [(200, 300)]
+    engine._options.share_release = False
+    kept[0] = 500
+    engine._tell_memory()
+    assert told[1:] == [(500, 0)]
+    engine._options.share = ""
+    kept[0] = 400
+    engine._tell_memory()
+    assert len(told) == 2

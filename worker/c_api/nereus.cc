@@ -600,6 +600,14 @@ nereus_code nereus_client_give_turn(nereus_client* client) {
   });
 }
 
+nereus_code nereus_client_set_device_memory(nereus_client* client,
+                                            int64_t resident_bytes,
+                                            int64_t turn_bytes) {
+  return nereus::OnClient(client, [&](Client& joined) {
+    return joined.SetDeviceMemory(resident_bytes, turn_bytes);
+  });
+}
+
 nereus_code nereus_client_checkpoint(nereus_client* client) {
   return nereus::OnClient(client,
                           [](Client& joined) { return joined.Checkpoint(); });

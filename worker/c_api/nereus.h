@@ -341,6 +341,13 @@ NEREUS_API nereus_code nereus_client_take_turn(nereus_client* client,
                                                int64_t timeout_ms);
 // Gives the turn of nereus_client_take_turn back, if there is one.
 NEREUS_API nereus_code nereus_client_give_turn(nereus_client* client);
+// Says what memory of the shared device this worker keeps, and what it needs
+// besides in its turn, in bytes, in place of share_resident_bytes and
+// share_turn_bytes. Does nothing if the device is not shared.
+// NEREUS_INVALID_ARGUMENT: a number is negative or above 2^50.
+NEREUS_API nereus_code nereus_client_set_device_memory(nereus_client* client,
+                                                       int64_t resident_bytes,
+                                                       int64_t turn_bytes);
 // Requests a checkpoint of the next step that no worker has begun.
 NEREUS_API nereus_code nereus_client_checkpoint(nereus_client* client);
 // Collects one value from each worker: `length` bytes, at most 64 KiB. Callers

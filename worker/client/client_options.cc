@@ -11,9 +11,6 @@
 namespace nereus {
 namespace {
 
-// Largest memory of a device, in bytes.
-constexpr int64_t kDeviceBytesMax = int64_t{1} << 50;
-
 // Checks that `duration`, the value of the option `name`, is positive.
 absl::Status CheckPositive(absl::string_view name, absl::Duration duration) {
   if (duration > absl::ZeroDuration()) return absl::OkStatus();
@@ -39,6 +36,13 @@ absl::StatusOr<bool> IsChosen(const char* name, absl::string_view standard,
 }
 
 }  // namespace
+
+absl::Status CheckDeviceBytes(absl::string_view name, int64_t bytes) {
+  constexpr int64_t kMax = int64_t{1} << 50;
+  if (bytes >= 0 && bytes <= kMax) return absl::OkStatus();
+  return InvalidArgumentError(name, " is ", bytes, ", must be from 0 to ",
+                              kMax);
+}
 
 absl::StatusOr<ClientOptions> ClientOptions::FromEnvironment() {
   ClientOptions options;
@@ -132,9 +136,7 @@ absl::Status ClientOptions::Validate() const {
        {std::pair("share.memory_bytes", share.memory_bytes),
         std::pair("share.resident_bytes", share.resident_bytes),
         std::pair("share.turn_bytes", share.turn_bytes)}) {
-    if (bytes >= 0 && bytes <= kDeviceBytesMax) continue;
-    status.Update(InvalidArgumentError(
-        name, " is ", bytes, ", must be from 0 to ", kDeviceBytesMax));
+    status.Update(CheckDeviceBytes(name, bytes));
   }
   return status;
 }

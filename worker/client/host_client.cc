@@ -109,6 +109,8 @@ class HostClientImpl final : public HostClient {
   absl::Status Checkpoint() override;
   absl::StatusOr<std::vector<std::string>> Gather(
       absl::string_view value, absl::Duration timeout) const override;
+  absl::Status SetDeviceMemory(int64_t resident_bytes,
+                               int64_t turn_bytes) override;
   ClientReport Report() const override { return process_->Report(); }
   absl::Status Interruption() const override {
     return Ledger(
@@ -285,6 +287,14 @@ absl::Status HostClientImpl::TakeTurn(absl::Duration timeout) {
   const absl::Status taken = AwaitTurn(SteadyNow() + timeout);
   if (!taken.ok()) GiveTurn();
   return taken;
+}
+
+absl::Status HostClientImpl::SetDeviceMemory(int64_t resident_bytes,
+                                             int64_t turn_bytes) {
+  NEREUS_TRY(CheckDeviceBytes("resident_bytes", resident_bytes));
+  NEREUS_TRY(CheckDeviceBytes("turn_bytes", turn_bytes));
+  if (turns_ != nullptr) turns_->SetMemory(resident_bytes, turn_bytes);
+  return absl::OkStatus();
 }
 
 absl::Status HostClientImpl::AwaitTurn(absl::Time until) const {

@@ -61,6 +61,11 @@ void TurnGuard::SetRule(const TurnRule& rule) {
   keeper_.SetRule(rule);
 }
 
+void TurnGuard::SetMemory(int64_t resident_bytes, int64_t turn_bytes) {
+  MutexLock lock(&mu_);
+  keeper_.taker().SetMemory(resident_bytes, turn_bytes);
+}
+
 void TurnGuard::SetOutside(const RoundTable& rounds, bool outside) {
   {
     MutexLock lock(&mu_);

@@ -35,6 +35,10 @@ class TurnGuard {
   void SetIdentity(uint64_t job_id, int rank) ABSL_LOCKS_EXCLUDED(mu_);
   void SetRule(const TurnRule& rule) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Sets what memory of the device this client keeps, and needs in its turn.
+  void SetMemory(int64_t resident_bytes, int64_t turn_bytes)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
   // Notes that the caller computes outside of a step, or does so no more.
   void SetOutside(const RoundTable& rounds, bool outside)
       ABSL_LOCKS_EXCLUDED(mu_);

@@ -89,6 +89,10 @@ class GpuClient final : public Client {
       absl::string_view value, absl::Duration timeout) const override {
     return client_->Gather(value, timeout);
   }
+  absl::Status SetDeviceMemory(int64_t resident_bytes,
+                               int64_t turn_bytes) override {
+    return client_->SetDeviceMemory(resident_bytes, turn_bytes);
+  }
   ClientReport Report() const override;
   absl::StatusOr<std::vector<GpuSpan>> Timeline() const override {
     return timeline_->Read();

@@ -502,6 +502,17 @@ class Client {
     return DeviceTurn(this);
   }
 
+  // Says what memory of the shared device this worker keeps, and what it needs
+  // besides in its turn, in bytes, from now on in place of
+  // ShareOptions::resident_bytes and turn_bytes: a job that comes later waits
+  // for its first turn if its memory does not fit beside it. Does nothing if
+  // the device is not shared. Errors: kInvalidArgument, a number is negative or
+  // above 2^50.
+  virtual absl::Status SetDeviceMemory(int64_t /*resident_bytes*/,
+                                       int64_t /*turn_bytes*/) {
+    return absl::OkStatus();
+  }
+
   // Requests a checkpoint of the next step that no worker has begun. Returns at
   // once. If the servers have a folder for checkpoints, they also save the last
   // step of the job, without a request.

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/base/address.h"
 #include "common/compute/optimizer.h"
@@ -49,6 +50,10 @@ struct ShareOptions {
   // with a warning. False: Connect fails, and names the reason.
   bool is_optional = false;
 };
+
+// OK if the memory of a device can have so many bytes. Errors:
+// kInvalidArgument, with `name` and the number.
+absl::Status CheckDeviceBytes(absl::string_view name, int64_t bytes);
 
 // Options for Client::Connect and Client::Join. Every field but
 // `coordinator_address` has a working default.

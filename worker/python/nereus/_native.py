@@ -109,6 +109,7 @@ FUNCTIONS = {
     "nereus_client_checkpoint": (_pointer,),
     "nereus_client_take_turn": (_pointer, _int64),
     "nereus_client_give_turn": (_pointer,),
+    "nereus_client_set_device_memory": (_pointer, _int64, _int64),
     "nereus_client_gather": (_pointer, _pointer, _int64, _int64, ctypes.POINTER(_int32)),
     "nereus_client_gathered": (_pointer, _int32, _pointer, _int64, ctypes.POINTER(_int64)),
     "nereus_client_report_json": (_pointer, _text, _int64, ctypes.POINTER(_int64)),

@@ -340,6 +340,15 @@ class Client:
         finally:
             self._call("nereus_client_give_turn")
 
+    def set_device_memory(self, resident_bytes, turn_bytes=0):
+        """Says what memory of the shared device this worker keeps, and what it needs besides in
+        its turn, in place of Options.share_resident_bytes and share_turn_bytes: a job that comes
+        later waits for its first turn if its memory does not fit beside it. Does nothing if the
+        device is not shared."""
+        self._call("nereus_client_set_device_memory",
+                   arguments.integer("resident_bytes", resident_bytes, 64),
+                   arguments.integer("turn_bytes", turn_bytes, 64))
+
     def checkpoint(self):
         """Requests a checkpoint of the next step that no worker has begun."""
         self._call("nereus_client_checkpoint")

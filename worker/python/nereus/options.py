@@ -15,7 +15,7 @@ _PORTS = {"NEREUS_CONTROL_PORT": "control_port", "NEREUS_DATA_PORT": "data_port"
           "NEREUS_HTTP_PORT": "http_port"}
 
 _VARIABLES = (*_TEXTS, *_PORTS, "NEREUS_CONNECT_TIMEOUT", "NEREUS_SHARED_MEMORY",
-              "NEREUS_SHARE_WEIGHT", "NEREUS_SHARE_OPTIONAL",
+              "NEREUS_SHARE_WEIGHT", "NEREUS_SHARE_OPTIONAL", "NEREUS_SHARE_RELEASE",
               "NEREUS_LIBRARY", "NEREUS_RANK", "NEREUS_LOCAL_RANK", "NEREUS_LOCAL_SIZE")
 # Variables of Nereus's programs whose names are much like those.
 _ALIKE = ("NEREUS_HOSTS", "NEREUS_SHARD")
@@ -43,11 +43,12 @@ class Options:
     share: folder of a device that other jobs use, too: their workers take turns, step by step
         (docs/sharing.md, ShareOptions in worker/public/client_options.h). share_weight: share
         of the job in the device. share_limit: time after which other jobs pass a worker that
-        has the turn and does nothing. share_memory_bytes: memory of the
-        device; share_resident_bytes, share_turn_bytes: what of it this worker keeps, and needs
-        besides in its turn. share_with_group: True if
-        the folder belongs to a group. share_is_optional: True if the worker trains without
-        turns where the folder cannot be used.
+        has the turn and does nothing. share_memory_bytes: memory of the device;
+        share_resident_bytes, share_turn_bytes: what of it this worker keeps, and needs besides
+        in its turn; nereus.torch measures them on a GPU. share_release: True if nereus.torch
+        gives memory that PyTorch keeps for later back to the GPU at the end of each turn.
+        share_with_group: True if the folder belongs to a group. share_is_optional: True if the
+        worker trains without turns where the folder cannot be used.
     settings: values that must be equal on all workers, such as {"batch": 32}.
     Times are in seconds; None is Nereus's own default.
     """
@@ -78,6 +79,7 @@ class Options:
     share_memory_bytes: int = 0
     share_resident_bytes: int = 0
     share_turn_bytes: int = 0
+    share_release: bool = False
     share_with_group: bool = False
     share_is_optional: bool = False
 
@@ -106,6 +108,7 @@ class Options:
         if timeout and "connect_timeout" not in values:
             found["connect_timeout"] = _float("NEREUS_CONNECT_TIMEOUT", timeout)
         found["shared_memory"] = _choice("NEREUS_SHARED_MEMORY", "auto", "off")
+        found["share_release"] = not _choice("NEREUS_SHARE_RELEASE", "off", "on")
         found["share_is_optional"] = not _choice("NEREUS_SHARE_OPTIONAL", "off", "on")
         weight = os.environ.get("NEREUS_SHARE_WEIGHT")
         if weight:

@@ -62,6 +62,7 @@ class Engine:
         self._watchers = {}  # What a read of a parameter's gradient calls, by the slot's index.
         self._deferred = None  # DeferredUpdates, if parameters are updated in forward.
         self._told_rows = None  # Rows that the job was told.
+        self._told_memory = None  # Memory that other jobs on the GPU were told.
         self._reasons = {}  # Why Linears have no factors, by the names of their weights.
         self._looks = False  # True if the program reads gradients in backward.
         if options is None:
@@ -204,6 +205,8 @@ class Engine:
             **self._options.settings, "backward_passes_per_step": self.passes,
             "memory_format": "; ".join(strides)[:200] or "contiguous"}
         self._options.scales_loss = True
+        if self._shares_gpu and not self._options.share_memory_bytes:
+            self._options.share_memory_bytes = torch.cuda.mem_get_info(self._device)[1]
         self._options.optimizer_has_state = bool(tensor_names)  # Said above if not known.
         for index, layer in enumerate(self._layers):
             layer.index = index + 1
@@ -269,6 +272,23 @@ class Engine:
         if self._device.type != "cuda":
             return None
         return torch.cuda.current_stream(self._device).cuda_stream
+
+    @property
+    def _shares_gpu(self):
+        return self._device.type == "cuda" and bool(self._options.share)
+
+    def _tell_memory(self):
+        """Tells other jobs on this GPU what memory of it this process keeps, and needs besides in
+        its turn. Called before the last push of a step, which ends the turn."""
+        if not self._shares_gpu:
+            return
+        if self._options.share_release:
+            torch.cuda.empty_cache()
+        kept = torch.cuda.memory_reserved(self._device)
+        most = torch.cuda.max_memory_reserved(self._device)
+        if (kept, most) != self._told_memory:
+            self._told_memory = kept, most
+            self._client.set_device_memory(kept, max(0, most - kept))
 
     # ---- Steps.
 
@@ -456,6 +476,7 @@ class Engine:
             adds = any(layer.adds for layer in self._layers if layer.may_have_factors)
             self._extras.write_flags(self._alike.flags(adds, self.rounds == 0),
                                      self.step_info.loss_scale)
+            self._tell_memory()
             self._client.push(0, self.step_info, self._extras.gradient,
                               stream=self._stream())
             self._step_sent, self._used = self.step_info, None
