@@ -16,11 +16,18 @@
 namespace nereus {
 namespace {
 
-// Appends the chunks of a layer, without their shards.
-void CutLayer(int32_t layer, int64_t elements, std::vector<Chunk>& chunks) {
+// Number of chunks of a shard, and of all shards, for which chunks are made as
+// small as that allows.
+constexpr int64_t kChunksOfAShard = 32;
+constexpr int64_t kChunksMax = 4096;
+
+// Appends the chunks of a layer, without their shards. `full`: elements of a
+// full chunk.
+void CutLayer(int32_t layer, int64_t elements, int64_t full,
+              std::vector<Chunk>& chunks) {
   int32_t index = 0;
-  for (int64_t offset = 0; offset < elements; offset += kChunkElementsMax) {
-    const int64_t length = std::min(kChunkElementsMax, elements - offset);
+  for (int64_t offset = 0; offset < elements; offset += full) {
+    const int64_t length = std::min(full, elements - offset);
     chunks.push_back({layer, index++, offset, length, /*shard=*/0});
   }
 }
@@ -44,17 +51,36 @@ std::vector<size_t> PlacementOrder(absl::Span<const LayerSpec> layers,
 
 }  // namespace
 
+int64_t FittingChunkBytes(absl::Span<const LayerSpec> layers, int shards) {
+  int64_t bytes = 0;
+  for (const LayerSpec& layer : layers) {
+    bytes += layer.parameters * static_cast<int64_t>(sizeof(float));
+  }
+  const int64_t fits = std::max(bytes / (kChunksOfAShard * shards),
+                                (bytes + kChunksMax - 1) / kChunksMax);
+  return std::clamp(fits / kChunkBytesMin * kChunkBytesMin, kChunkBytesMin,
+                    kChunkBytesMax);
+}
+
 absl::StatusOr<Placement> Placement::Make(absl::Span<const LayerSpec> layers,
-                                          int shards) {
+                                          int shards, int64_t chunk_bytes) {
   NEREUS_TRY(ValidateLayers(layers));
   if (shards < 1 || shards > kServersMax) {
     return InvalidArgumentError("shards is ", shards, ", not from 1 to ",
                                 kServersMax);
   }
+  if (chunk_bytes != kChunkAuto &&
+      (chunk_bytes < kChunkBytesMin || chunk_bytes > kChunkBytesMax)) {
+    return InvalidArgumentError("chunk_bytes is ", chunk_bytes, ", not from ",
+                                kChunkBytesMin, " to ", kChunkBytesMax);
+  }
+  if (chunk_bytes == kChunkAuto)
+    chunk_bytes = FittingChunkBytes(layers, shards);
+  const int64_t full = chunk_bytes / static_cast<int64_t>(sizeof(float));
   Placement placement;
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     placement.layer_begin_.push_back(placement.chunks_.size());
-    CutLayer(static_cast<int32_t>(layer), layers[layer].parameters,
+    CutLayer(static_cast<int32_t>(layer), layers[layer].parameters, full,
              placement.chunks_);
   }
   placement.layer_begin_.push_back(placement.chunks_.size());

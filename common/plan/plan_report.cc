@@ -266,8 +266,7 @@ absl::StatusOr<PlanReport> MakePlanReport(std::string model, int64_t batch,
                                           const PlanOptions& options,
                                           std::optional<Plan> plan) {
   if (!plan.has_value()) plan = NEREUS_TRY(MakePlan(layers, options));
-  Placement placement = NEREUS_TRY(
-      Placement::Make(layers, static_cast<int>(options.cluster.servers)));
+  Placement placement = NEREUS_TRY(MakePlacement(layers, options));
   PlanReport report{std::move(model),  batch,
                     std::move(layers), options,
                     *std::move(plan),  std::move(placement),

@@ -63,8 +63,7 @@ absl::StatusOr<PlanChoice> ChooseByCost(absl::Span<const LayerSpec> layers,
       return InvalidArgumentError(
           "cost time needs to know what links carry and what layers compute");
     }
-    const Placement placement = NEREUS_TRY(
-        Placement::Make(layers, static_cast<int>(options.cluster.servers)));
+    const Placement placement = NEREUS_TRY(MakePlacement(layers, options));
     return ChooseByTime(layers, placement, options.cluster, *options.time,
                         rules);
   }
@@ -197,8 +196,7 @@ int64_t FusionFor(absl::Span<const LayerSpec> layers,
       !options.time.has_value()) {
     return rules.fusion_bytes;
   }
-  const auto placement =
-      Placement::Make(layers, static_cast<int>(options.cluster.servers));
+  const auto placement = MakePlacement(layers, options);
   NEREUS_CHECK(placement.ok()) << placement.status();
   return BestFusion(
       Timeline(layers, *placement, options.cluster, *options.time), routes);
@@ -212,6 +210,12 @@ bool MayUseFactors(const PlanRules& rules, absl::Span<const LayerSpec> layers) {
   return absl::c_any_of(layers, [](const LayerSpec& layer) {
     return layer.has_factors && layer.rows != kFactorsLost;
   });
+}
+
+absl::StatusOr<Placement> MakePlacement(absl::Span<const LayerSpec> layers,
+                                        const PlanOptions& options) {
+  return Placement::Make(layers, static_cast<int>(options.cluster.servers),
+                         options.rules.chunk_bytes);
 }
 
 absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
@@ -245,8 +249,7 @@ absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
 double PlanCost(absl::Span<const LayerSpec> layers, const PlanOptions& options,
                 absl::Span<const Route> routes) {
   if (options.rules.cost == CostKind::kTime) {
-    const auto placement =
-        Placement::Make(layers, static_cast<int>(options.cluster.servers));
+    const auto placement = MakePlacement(layers, options);
     NEREUS_CHECK(placement.ok() && options.time.has_value());
     return Timeline(layers, *placement, options.cluster, *options.time)
         .Play(routes, FusionFor(layers, options, routes));

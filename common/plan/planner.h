@@ -11,6 +11,7 @@
 #include "common/plan/cost_model.h"
 #include "common/plan/fusion.h"
 #include "common/plan/layer_spec.h"
+#include "common/plan/placement.h"
 #include "common/plan/route.h"
 #include "common/plan/scheme.h"
 #include "common/plan/timeline.h"
@@ -76,6 +77,8 @@ struct PlanRules {
   // where that makes an iteration shorter, else fp32. Needs CostKind::kTime.
   bool choose_wire = false;
 
+  int64_t chunk_bytes = kChunkAuto;  // See Placement::Make.
+
   // Fusion threshold (fusion.h).
   int64_t fusion_bytes = kNoFusion;
   // True if FusionTuner searches for the threshold during the job. The search
@@ -127,6 +130,11 @@ bool MayUseFactors(const PlanRules& rules, absl::Span<const LayerSpec> layers);
 // Validate refuses; no time model although CostKind::kTime decides.
 absl::StatusOr<Plan> MakePlan(absl::Span<const LayerSpec> layers,
                               const PlanOptions& options);
+
+// Returns the placement of the layers of a job with these options. Errors:
+// those of Placement::Make.
+absl::StatusOr<Placement> MakePlacement(absl::Span<const LayerSpec> layers,
+                                        const PlanOptions& options);
 
 // Returns the cost of one step with `routes`, whether MakePlan would choose
 // them or not. With CostKind::kBytes, the cost is the bytes that a host sends

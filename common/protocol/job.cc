@@ -16,6 +16,9 @@
 // error.
 
 namespace nereus {
+
+static_assert(kChunkBytesMin % kFramePayloadBytesMax == 0);
+
 namespace {
 
 // Returns the error for a field of a header that differs from `expected`.
@@ -278,7 +281,8 @@ absl::StatusOr<JobPtr> MakeJob(Job job, int shards) {
   if (job.options.optimizer_place == OptimizerPlace::kServer) {
     job.state_arrays = OptimizerStateCount(job.options.optimizer.rule);
   }
-  job.placement = NEREUS_TRY(Placement::Make(job.layers, shards));
+  job.placement = NEREUS_TRY(
+      Placement::Make(job.layers, shards, ChunkBytesOf(job.options)));
   job.seating = Seating(job.workers, job.layers, job.placement);
   return std::make_shared<const Job>(std::move(job));
 }

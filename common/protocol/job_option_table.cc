@@ -1,11 +1,12 @@
 // Rows of JobOptionTable, in the order in which they are shown.
 //
 // Order to read: Number and Choice make most rows, from a field of JobSpec and
-// its range or its choices. Name, WireOption, FusionOption, BlockOption and
-// PlaceOption make rows with a syntax of their own. OwnersOptions,
-// OptimizerTable, RoundsTable and SafetyTable list the rows by subject, and
-// MakeTable joins the lists. A new option is one row and a field of JobSpec or
-// JobOptions: flags, job files, messages and documents follow from the table.
+// its range or its choices. Name, WireOption, FusionOption, ChunkOption,
+// BlockOption and PlaceOption make rows with a syntax of their own.
+// OwnersOptions, OptimizerTable, RoundsTable and SafetyTable list the rows by
+// subject, and MakeTable joins the lists. A new option is one row and a field
+// of JobSpec or JobOptions: flags, job files, messages and documents follow
+// from the table.
 
 #include <charconv>
 #include <optional>
@@ -207,20 +208,40 @@ JobOption FusionOption() {
   return option;
 }
 
-JobOption BlockOption() {
-  JobOption option = Number<int64_t>(
-      "block",
-      [](JobSpec & s) -> auto& { return s.options.sparsity.block_elements; },
-      kBlockElementsMin, kFrameElementsMax, Top::kIncluded,
-      "values per block, with --sparsity; 0: a thousandth of the model, at "
-      "most 32768");
+// Returns `option` with `automatic` as the value of the text "0", too.
+template <typename T>
+JobOption OrZero(Field<T> field, T automatic, JobOption option) {
   const auto set = option.set;
-  option.set = [set](absl::string_view text, JobSpec& spec) {
+  option.set = [=](absl::string_view text, JobSpec& spec) {
     if (text != "0") return set(text, spec);
-    spec.options.sparsity.block_elements = kBlockAuto;
+    field(spec) = automatic;
     return absl::OkStatus();
   };
   return option;
+}
+
+JobOption ChunkOption() {
+  constexpr Field<int64_t> kField = [](JobSpec & s) -> auto& {
+    return s.options.chunk_bytes;
+  };
+  return OrZero<int64_t>(
+      kField, kChunkAuto,
+      Number<int64_t>("chunk", kField, kChunkBytesMin, kChunkBytesMax,
+                      Top::kIncluded,
+                      "bytes of the pieces of layers that servers add up; 0: "
+                      "a 32nd of a server's part of the model"));
+}
+
+JobOption BlockOption() {
+  constexpr Field<int64_t> kField = [](JobSpec & s) -> auto& {
+    return s.options.sparsity.block_elements;
+  };
+  return OrZero<int64_t>(
+      kField, kBlockAuto,
+      Number<int64_t>("block", kField, kBlockElementsMin, kFrameElementsMax,
+                      Top::kIncluded,
+                      "values per block, with --sparsity; 0: a thousandth of "
+                      "the model, at most 32768"));
 }
 
 JobOption PlaceOption() {
@@ -261,6 +282,10 @@ std::string UnlessAdam(const JobSpec& spec) {
 
 std::string UnlessPartial(const JobSpec& spec) {
   return spec.options.rounds.quorum == Quorum::kAll ? "with --quorum=all" : "";
+}
+
+std::string UnlessDense(const JobSpec& spec) {
+  return spec.options.sparsity.share > 0 ? "with --sparsity" : "";
 }
 
 std::string UnlessSparse(const JobSpec& spec) {
@@ -372,6 +397,7 @@ std::vector<JobOption> RoundsTable() {
           "forward, in its order; none: nothing before the whole backward is "
           "over"),
       FusionOption(),
+      If(UnlessDense, ChunkOption()),
       Choice<Quorum>(
           "quorum",
           [](JobSpec & s) -> auto& { return s.options.rounds.quorum; },

@@ -47,6 +47,10 @@ std::string DescribeOptimizer(const OptimizerOptions& optimizer) {
   return text;
 }
 
+int64_t ChunkBytesOf(const JobOptions& options) {
+  return options.sparsity.share > 0 ? kChunkBytesMax : options.chunk_bytes;
+}
+
 PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
   // A restriction applies if its field in PlanRules has a text, which is the
   // reason. The report on the plan shows the reason of a restriction that has
@@ -71,6 +75,7 @@ PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
     rules.fixed = absl::StrCat("with sparsity ", options.sparsity.share,
                                " the plan cannot change after the dense steps");
   }
+  rules.chunk_bytes = ChunkBytesOf(options);
   rules.fusion_bytes = options.fusion_bytes;
   rules.choose_fusion = options.tune_fusion;
   return rules;

@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/compute/optimizer.h"
 #include "common/plan/fusion.h"
+#include "common/plan/placement.h"
 #include "common/plan/planner.h"
 
 namespace nereus {
@@ -147,6 +148,9 @@ struct JobOptions {
 
   Overlap overlap = Overlap::kWaitFree;  // Time at which layers travel.
 
+  // Length of a full chunk (Placement::Make), in a job that is not sparse.
+  int64_t chunk_bytes = kChunkAuto;
+
   // Fusion threshold: a worker defers pushed layers until they have this number
   // of bytes together (common/plan/fusion.h). kNoFusion: a worker defers no
   // layer for this reason. Results do not depend on the threshold.
@@ -184,6 +188,10 @@ struct JobOptions {
 // Returns a description of the optimizer for messages: "sgd, learning rate
 // 0.02, ...".
 std::string DescribeOptimizer(const OptimizerOptions& optimizer);
+
+// Returns the `chunk_bytes` of the job's placements (Placement::Make). The
+// layer with the norms of a sparse job's blocks is one chunk.
+int64_t ChunkBytesOf(const JobOptions& options);
 
 // Returns `rules` with the restrictions that `options` put on every plan. For
 // example, no layer can go around a ring in a job with partial rounds.

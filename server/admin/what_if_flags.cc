@@ -49,9 +49,10 @@ void WhatIfFlags::Register(CLI::App& app) {
   // The default of --dense-steps is 0 here: the question is about a job that
   // has run for a while.
   spec_.options.sparsity.dense_steps = 0;
-  AddJobOptions(app, spec_,
-                {"scheme", "cost", "wire", "overlap", "fusion", "quorum",
-                 "staleness", "resync", "sparsity", "block", "dense-steps"});
+  AddJobOptions(
+      app, spec_,
+      {"scheme", "cost", "wire", "overlap", "fusion", "chunk", "quorum",
+       "staleness", "resync", "sparsity", "block", "dense-steps"});
   AddSwitch(app, "all-layers", all_layers_,
             "show a line for each layer; without it, equal layers share a "
             "line");

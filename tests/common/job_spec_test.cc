@@ -100,6 +100,7 @@ constexpr Value kValues[] = {
     {"epsilon", "1e-07"},
     {"overlap", "dear"},
     {"fusion", "65536"},
+    {"chunk", "524288"},
     {"quorum", "majority"},
     {"staleness", "5"},
     {"resync", "100"},
@@ -158,6 +159,11 @@ TEST(JobOptionTableTest, BlockIsAutomaticOrInRange) {
   EXPECT_EQ(SpecWith({{"block", "0"}}).options.sparsity.block_elements,
             kBlockAuto);
   EXPECT_THAT(RefusalOf("block", "255"), HasSubstr("from 256 to 65536"));
+}
+
+TEST(JobOptionTableTest, ChunkIsAutomaticOrInRange) {
+  EXPECT_EQ(SpecWith({{"chunk", "0"}}).options.chunk_bytes, kChunkAuto);
+  EXPECT_THAT(RefusalOf("chunk", "4096"), HasSubstr("from 262144 to 2097152"));
 }
 
 // Options that exclude each other.

@@ -107,7 +107,8 @@ class SeatingTest : public testing::Test {
   }
 
   const std::vector<LayerSpec> layers_ = Layers();
-  const Placement placement_ = *Placement::Make(layers_, /*shards=*/3);
+  const Placement placement_ =
+      *Placement::Make(layers_, /*shards=*/3, kChunkBytesMax);
 };
 
 TEST_F(SeatingTest, JoinersHaveASeatFromTheirFirstStepOn) {
@@ -181,6 +182,7 @@ JobPtr JobOf(Scheme scheme, const std::vector<EpochWorker>& workers) {
   job.layers = Layers();
   job.routes.assign(job.layers.size(), {scheme, WireType::kFloat32});
   job.routes.back().scheme = Scheme::kFactor;
+  job.options.chunk_bytes = kChunkBytesMax;
   const absl::StatusOr<JobPtr> made = MakeJob(job, /*shards=*/2);
   EXPECT_TRUE(made.ok()) << made.status();
   return *made;

@@ -28,8 +28,10 @@ LayerSpec Conv(const std::string& name, int64_t elements) {
   return {name, LayerKind::kConvolution, 1, elements, elements, 1};
 }
 
-Placement Place(const std::vector<LayerSpec>& layers, int shards) {
-  absl::StatusOr<Placement> placement = Placement::Make(layers, shards);
+Placement Place(const std::vector<LayerSpec>& layers, int shards,
+                int64_t chunk_bytes = kChunkBytesMax) {
+  absl::StatusOr<Placement> placement =
+      Placement::Make(layers, shards, chunk_bytes);
   EXPECT_TRUE(placement.ok()) << placement.status();
   return *std::move(placement);
 }
@@ -46,9 +48,11 @@ int64_t Spread(const Placement& placement, Predicate counts) {
   return *most - *least;
 }
 
-// Checks all promises of Placement for `layers`.
+// Checks all promises of Placement for `layers`, with chunks that fit.
 void CheckPlacement(const std::vector<LayerSpec>& layers, int shards) {
-  const Placement placement = Place(layers, shards);
+  const Placement placement = Place(layers, shards, kChunkAuto);
+  const int64_t bytes = FittingChunkBytes(layers, shards);
+  const int64_t full = bytes / 4;
   ASSERT_EQ(placement.layers(), static_cast<int>(layers.size()));
   ASSERT_EQ(placement.shards(), shards);
 
@@ -63,27 +67,26 @@ void CheckPlacement(const std::vector<LayerSpec>& layers, int shards) {
       ASSERT_EQ(chunk.index, index++);
       ASSERT_EQ(chunk.offset, offset);
       ASSERT_GE(chunk.length, 1);
-      ASSERT_LE(chunk.length, kFull);
+      ASSERT_LE(chunk.length, full);
       ASSERT_GE(chunk.shard, 0);
       ASSERT_LT(chunk.shard, shards);
       offset += chunk.length;
       loads[chunk.shard] += chunk.length;
     }
     ASSERT_EQ(offset, layers[layer].parameters);
-    ASSERT_EQ(index, (4 * layers[layer].parameters + kChunkBytesMax - 1) /
-                         kChunkBytesMax);
+    ASSERT_EQ(index, (4 * layers[layer].parameters + bytes - 1) / bytes);
   }
   ASSERT_EQ(next, placement.chunks().size());
   for (int shard = 0; shard < shards; ++shard) {
     ASSERT_EQ(placement.shard_elements(shard), loads[shard]);
   }
-  EXPECT_LE(Spread(placement, [](const Chunk&) { return true; }), kFull);
+  EXPECT_LE(Spread(placement, [](const Chunk&) { return true; }), full);
   EXPECT_LE(Spread(placement,
                    [&](const Chunk& chunk) {
                      return !SupportsScheme(layers[chunk.layer],
                                             Scheme::kFactor);
                    }),
-            kFull);
+            full);
 }
 
 TEST(PlacementTest, LayersAreCutIntoFullChunksAndARest) {
@@ -105,6 +108,33 @@ TEST(PlacementTest, LayersAreCutIntoFullChunksAndARest) {
       lengths.push_back(chunk.length);
     }
     EXPECT_EQ(lengths, c.lengths) << c.elements;
+  }
+}
+
+TEST(PlacementTest, ChunksFitTheModelAndItsServers) {
+  constexpr int64_t kKiB = 256;  // Elements.
+  constexpr int64_t kMiB = 1024 * kKiB;
+  const struct {
+    int64_t elements;
+    int shards;
+    int64_t chunk_kib;
+  } kCases[] = {
+      {1, 1, 256},
+      {16 * kMiB - 1, 1, 256},  // A 32nd of the load is below two frames.
+      {16 * kMiB, 1, 512},
+      {16 * kMiB, 4, 256},
+      {100 * kMiB, 4, 768},  // 800 KiB, in whole frames.
+      {64 * kMiB, 1, 2048},
+      {1024 * kMiB, 1, 2048},
+      {1024 * kMiB, 1000, 256},  // 4,096 chunks.
+      {2048 * kMiB, 1000, 512},
+      {2048 * kMiB + 1, 1000, 512},
+      {16384 * kMiB, 1000, 2048},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_EQ(FittingChunkBytes({Conv("conv", c.elements)}, c.shards),
+              c.chunk_kib * 1024)
+        << c.elements << " elements, " << c.shards << " shards";
   }
 }
 
@@ -159,6 +189,10 @@ TEST(PlacementTest, BadArgumentsAreRefused) {
         Placement::Make(layers, static_cast<int>(shards)).status();
     EXPECT_THAT(status,
                 IsInvalidArgument("shards is " + std::to_string(shards)));
+  }
+  for (const int64_t bytes : {kChunkBytesMin - 1, kChunkBytesMax + 1}) {
+    EXPECT_THAT(Placement::Make(layers, 1, bytes).status(),
+                IsInvalidArgument("chunk_bytes is " + std::to_string(bytes)));
   }
   EXPECT_EQ(Placement::Make({}, 1).status().code(),
             absl::StatusCode::kInvalidArgument);

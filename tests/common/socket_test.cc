@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/match.h"

@@ -36,7 +36,8 @@ LayerSpec Conv(int64_t elements) {
 }
 
 Placement Place(const std::vector<LayerSpec>& layers, int shards) {
-  absl::StatusOr<Placement> placement = Placement::Make(layers, shards);
+  absl::StatusOr<Placement> placement =
+      Placement::Make(layers, shards, kChunkBytesMax);
   EXPECT_TRUE(placement.ok()) << placement.status();
   return *std::move(placement);
 }

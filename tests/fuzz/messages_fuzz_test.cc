@@ -684,9 +684,9 @@ TEST(MessagesTest, NewFieldsSurviveTheWire) {
   EXPECT_EQ(job.shard_servers, SomeStart().job->shard_servers);
 
   JobOptions sparse;
-  sparse.sparsity.share = 0.51234567890123;
-  sparse.sparsity.block_elements = 300;
-  sparse.sparsity.dense_steps = 7;
+  sparse.sparsity = {/*share=*/0.51234567890123, /*block_elements=*/300,
+                     /*dense_steps=*/7};
+  sparse.chunk_bytes = 300 << 10;
   EpochStart sparse_start = SomeStart();
   sparse_start.job = TestJob(2, 2, {VectorLayer("a", 5000)}, sparse);
   sparse_start.explanations = {{10, 15, std::nullopt, "no factors"}};

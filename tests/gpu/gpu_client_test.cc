@@ -344,6 +344,7 @@ TEST_F(GpuClientTest, LargeLayersLandInParts) {
     ServerOptions options = GpuJob(1, 2);
     options.spec.rules.forced = Scheme::kServer;
     options.spec.options.optimizer_place = place;
+    options.spec.options.chunk_bytes = kChunkBytesMax;
     LocalCluster cluster(options);
     GpuToyWorker worker(model);
     GpuOptions gpu;

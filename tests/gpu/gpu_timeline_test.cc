@@ -26,7 +26,9 @@ namespace {
 using GpuTimelineTest = NeedsGpu<testing::Test>;
 
 TEST_F(GpuTimelineTest, KeepsCopiesAndComputing) {
-  LocalCluster cluster(GpuJob(1, 1));
+  ServerOptions options = GpuJob(1, 1);
+  options.spec.options.chunk_bytes = kChunkBytesMax;  // Each layer is one copy.
+  LocalCluster cluster(options);
   GpuToyWorker worker;
   GpuOptions gpu;
   gpu.timeline = true;

@@ -92,7 +92,7 @@ wc -l < $dir/functions
 )"),
             0)
       << output();
-  EXPECT_THAT(output(), HasSubstr("34\n"));
+  EXPECT_THAT(output(), HasSubstr("35\n"));
 }
 
 // The checkpoint has the optimizer's velocity. So a job that stops and restarts

@@ -140,7 +140,8 @@ TEST(SimulateTest, StepsAreMeasuredUntilTheirTimesRepeat) {
   const auto seconds = [](const std::string& iterations) {
     const Result result =
         Simulate({"--model=resnet-50", "--workers=8", "--compute=0.1s",
-                  "--delay=3:0.05s", "--iterations=" + iterations, "--json"});
+                  "--delay=3:0.05s", "--chunk=2097152",
+                  "--iterations=" + iterations, "--json"});
     EXPECT_EQ(result.exit_code, 0) << result.error;
     return nlohmann::json::parse(result.output)["iteration_seconds"]
         .get<double>();

@@ -41,7 +41,7 @@ using testing::HasSubstr;
 constexpr absl::Duration kLease = absl::Seconds(3);
 
 // Longest time of an answer that waits for no disk, on a busy machine.
-constexpr absl::Duration kAtOnce = absl::Seconds(1);
+constexpr absl::Duration kAtOnce = absl::Seconds(2);
 
 class SlowDiskTest : public testing::Test {
  protected:

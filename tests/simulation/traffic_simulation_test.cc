@@ -64,6 +64,7 @@ TEST_P(TrafficSimulationTest, EveryNodeMovesThePredictedBytes) {
   options.shards = GetParam().nodes;
   options.rules.forced = GetParam().forced;
   options.job.overlap = GetParam().overlap;
+  options.job.chunk_bytes = kChunkBytesMax;
   options.rules.wire = GetParam().wire;
   SimulatedCluster cluster(options, RandomWorkload(Layers(), 1));
   ASSERT_TRUE(cluster.RunSteps(kSteps).ok());

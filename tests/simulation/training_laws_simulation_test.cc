@@ -196,6 +196,7 @@ TEST(TrainingLawsTest, LayersOfManyChunksAreExact) {
   options.workers = 4;
   options.shards = 3;
   options.job.optimizer = ExactSgd();
+  options.job.chunk_bytes = kChunkBytesMax;
   const Workload workload = IntegerWorkload(
       {{"big", LayerKind::kConvolution, 1, 2 * kChunkElementsMax + 77,
         2 * kChunkElementsMax + 77, 1}});

@@ -58,6 +58,9 @@ JobPtr TestJob(int workers, int shards, std::vector<LayerSpec> layers,
   parts.layers = std::move(layers);
   parts.routes = std::move(routes);
   parts.options = options;
+  if (options.chunk_bytes == kChunkAuto) {
+    parts.options.chunk_bytes = kChunkBytesMax;
+  }
   auto job = MakeJob(std::move(parts), shards);
   NEREUS_CHECK(job.ok()) << job.status();
   return *std::move(job);
