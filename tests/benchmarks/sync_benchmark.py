@@ -22,6 +22,7 @@ sends checksums, except through shared memory.
 All processes are on this machine, over loopback. With --rate, each is in its
 own network namespace with such a link (hosts.py). Then the share is the rate
 that a ring or P servers must send, divided by the rate of iperf3 on the link.
+A run of another system that fails is a line that says so ("error" in JSON).
 
 Systems that are not installed are left out with a message. All contenders run
 in turn, --runs times; the figures are of all runs.
@@ -338,13 +339,17 @@ def measure(contender, place, processes, count, repeats, folder):
     return times, cpu / ((WARM_UP + repeats) * count / 1e9), peak
 
 
+def named(contender, processes, count):
+    return {"system": contender.system, "transport": contender.transport,
+            "algorithm": contender.algorithm, "processes": processes,
+            "bytes": count}
+
+
 def summary(contender, processes, count, results, link):
     times = sorted(t for result in results for t in result[0])
     median = statistics.median(times)
     around = 2 * (processes - 1) / processes
-    row = {"system": contender.system, "transport": contender.transport,
-           "algorithm": contender.algorithm, "processes": processes,
-           "bytes": count, "seconds_median": median, "seconds_min": times[0],
+    row = {"seconds_median": median, "seconds_min": times[0],
            "seconds_max": times[-1], "rounds": len(times),
            "algorithm_bytes_per_second": count / median,
            "bus_bytes_per_second": count / median * around,
@@ -361,7 +366,13 @@ def show(row):
     share = (f", {row['link_share']:6.1%} of the link"
              if "link_share" in row else "")
     name = f"{row['system']} {row['transport']} {row['algorithm']}"
-    print(f"{row['processes']} x {row['bytes']:>9} B  {name:26} "
+    head = f"{row['processes']} x {row['bytes']:>9} B  {name:26} "
+    if "error" in row:
+        last = row["error"].strip().splitlines()[-1]
+        print(f"{head}failed in {row['failed_runs']} runs: {last}", flush=True)
+    if "seconds_median" not in row:
+        return
+    print(f"{head}"
           f"{row['seconds_median'] * 1e3:10.3f} ms "
           f"({row['seconds_min'] * 1e3:.3f} to {row['seconds_max'] * 1e3:.3f})"
           f"  bus {row['bus_bytes_per_second'] / 1e9:6.2f} GB/s"
@@ -396,12 +407,24 @@ def compare(arguments, contenders, processes, place, link, folder):
     for count in map(size, arguments.bytes.split(",")):
         repeats = repeats_of(count, arguments.repeats)
         results = {name: [] for name in contenders}
+        failures = {name: [] for name in contenders}
         for _ in range(arguments.runs):
             for name, contender in contenders.items():
-                results[name].append(measure(contender, place, processes, count,
-                                             repeats, folder))
+                try:
+                    results[name].append(measure(contender, place, processes,
+                                                 count, repeats, folder))
+                except OSError as error:
+                    if contender.system == "nereus":
+                        raise
+                    failures[name].append(str(error))
         for name, contender in contenders.items():
-            row = summary(contender, processes, count, results[name], link)
+            row = named(contender, processes, count)
+            if results[name]:
+                row.update(summary(contender, processes, count, results[name],
+                                   link))
+            if failures[name]:
+                row.update(failed_runs=len(failures[name]),
+                           error=failures[name][0])
             if arguments.json:
                 print(json.dumps(row), flush=True)
             else:
