@@ -229,7 +229,8 @@ JobOption ChunkOption() {
       Number<int64_t>("chunk", kField, kChunkBytesMin, kChunkBytesMax,
                       Top::kIncluded,
                       "bytes of the pieces of layers that servers add up; 0: "
-                      "a 32nd of a server's part of the model"));
+                      "a 32nd of a server's part of the model, and with "
+                      "--overlap=dear 2 MiB"));
 }
 
 JobOption BlockOption() {

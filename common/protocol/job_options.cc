@@ -48,7 +48,12 @@ std::string DescribeOptimizer(const OptimizerOptions& optimizer) {
 }
 
 int64_t ChunkBytesOf(const JobOptions& options) {
-  return options.sparsity.share > 0 ? kChunkBytesMax : options.chunk_bytes;
+  if (options.sparsity.share > 0) return kChunkBytesMax;
+  if (options.chunk_bytes == kChunkAuto &&
+      options.overlap == Overlap::kDecoupled) {
+    return kChunkBytesMax;
+  }
+  return options.chunk_bytes;
 }
 
 PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
