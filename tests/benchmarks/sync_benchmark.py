@@ -271,11 +271,17 @@ class OpenMpi:
         compile_once(["mpicc"], "openmpi_sync.c", [], folder)
 
     def start(self, run, place, processes, count, repeats, folder):
-        layer = {"tcp": "tcp,self", "shm": "vader,self"}[self.transport]
+        ob1 = ["--mca", "pml", "ob1", "--mca", "btl_tcp_if_include",
+               place.interface, "--mca", "btl"]
+        ucx = ["--mca", "pml", "ucx", "--mca", "osc", "^ucx", "--mca",
+               "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any", "-x"]
+        layer = {"tcp": [*ob1, "tcp,self"], "shm": [*ob1, "vader,self"],
+                 "ucx-tcp": [*ucx, "UCX_TLS=tcp,self", "-x",
+                             f"UCX_NET_DEVICES={place.interface}"],
+                 "ucx-shm": [*ucx, "UCX_TLS=posix,self"]}[self.transport]
         run.ranks.append(run.start([
             "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to",
-            "none", "-np", str(processes), "--mca", "pml", "ob1", "--mca",
-            "btl", layer, "--mca", "btl_tcp_if_include", place.interface,
+            "none", "-np", str(processes), *layer,
             os.path.join(folder, "openmpi_sync"), str(count), str(WARM_UP),
             str(repeats)]))
 
@@ -323,6 +329,8 @@ CONTENDERS = {
     "gloo-allreduce": Gloo("allreduce"),
     "openmpi-tcp": OpenMpi("tcp"),
     "openmpi-shm": OpenMpi("shm"),
+    "openmpi-ucx-tcp": OpenMpi("ucx-tcp"),
+    "openmpi-ucx-shm": OpenMpi("ucx-shm"),
     "torch": Torch(),
 }
 
