@@ -96,7 +96,7 @@ def test_prometheus_reads_all_processes_and_has_all_metrics(tmp_path):
 def test_a_gpu_and_a_server_tell_how_long_they_wait(tmp_path):
     if not os.path.exists(jobs.PROGRAMS["emulated_gpu_worker"]):
         pytest.skip("emulated_gpu_worker is not built: it needs the headers of the CUDA Toolkit")
-    with WatchedJob(tmp_path, workers=2, servers=1, options=["--scheme=server"],
+    with WatchedJob(tmp_path, workers=2, servers=1, options=["--scheme=server", "--chunk=2097152"],
                     worker_program="emulated_gpu_worker",
                     worker_options=["--device=cuda:0"]) as job:
         job.until_running()
@@ -112,7 +112,7 @@ def test_a_gpu_and_a_server_tell_how_long_they_wait(tmp_path):
                            lambda values: sum(values.values()) > sum(copies.values()))
         assert all(again[labels] >= time for labels, time in copies.items())
 
-        # 2 chunks in each round. Both workers compute for as long.
+        # 2 chunks of 8 frames in each round. Both workers compute for as long.
         rounds = jobs.until(
             "rounds are closed", lambda: values_of(job, "server 0", "nereus_shard_round_seconds"),
             lambda values: values['_bucket{le="+Inf"}'] > 40)
