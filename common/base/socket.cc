@@ -16,7 +16,7 @@
 
 // Sockets without waiting. Listen, Accept, BeginConnect and ConnectResult are
 // thin wrappers of system calls that also set the options of a data connection
-// (TuneConnection, AvoidBbr, UseBbrOverLongWay). Only Resolve and Listen may
+// (TuneConnection, AvoidBbr, RestoreBbrIfFar). Only Resolve and Listen may
 // wait, for a name server (Lookup).
 
 namespace nereus {
@@ -87,22 +87,22 @@ std::string CongestionControl(int fd) {
   return name;
 }
 
-// A kernel that does not allow a congestion control keeps its own.
+// Sets the congestion control of a socket, unless the kernel forbids it.
 void SetCongestionControl(int fd, absl::string_view name) {
   (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), name.size());
 }
 
-// Lets a socket that is not connected yet begin without BBR. Later is too late:
-// the kernel would go on to send by a timer.
+// Replaces BBR on a socket that is not connected yet. A socket that has begun
+// to send with BBR goes on to send by a timer when BBR is replaced.
 void AvoidBbr(int fd) {
   if (absl::StartsWith(CongestionControl(fd), kBbr)) {
     SetCongestionControl(fd, kInPlaceOfBbr);
   }
 }
 
-// Gives a connection that is made, and turns out to have a long way, the
-// system's own congestion control.
-void UseBbrOverLongWay(int fd) {
+// Sets BBR again, if it is the system's default, on a connection whose
+// handshake took longer than kShortRoundTrip.
+void RestoreBbrIfFar(int fd) {
   if (absl::Microseconds(InfoOf(fd).tcpi_rtt) <= kShortRoundTrip) return;
   const Descriptor fresh(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const std::string own = CongestionControl(fresh.get());
@@ -230,7 +230,7 @@ Accepted Accept(const Descriptor& listener) {
     return accepted;
   }
   TuneConnection(accepted.socket.get());
-  UseBbrOverLongWay(accepted.socket.get());
+  RestoreBbrIfFar(accepted.socket.get());
   accepted.address = from.ToString();
   return accepted;
 }
@@ -256,7 +256,7 @@ absl::Status ConnectResult(const Descriptor& socket) {
     error = errno;
   }
   if (error != 0) return UnavailableError(ErrnoText(error));
-  UseBbrOverLongWay(socket.get());
+  RestoreBbrIfFar(socket.get());
   return absl::OkStatus();
 }
 

@@ -16,8 +16,9 @@
 namespace nereus {
 namespace {
 
-// Number of chunks of a shard, and of all shards, for which chunks are made as
-// small as that allows.
+// Number of chunks that each shard should have at least, and number that all
+// shards together should have at most. The second number counts if both cannot
+// be met.
 constexpr int64_t kChunksOfAShard = 32;
 constexpr int64_t kChunksMax = 4096;
 
@@ -74,8 +75,9 @@ absl::StatusOr<Placement> Placement::Make(absl::Span<const LayerSpec> layers,
     return InvalidArgumentError("chunk_bytes is ", chunk_bytes, ", not from ",
                                 kChunkBytesMin, " to ", kChunkBytesMax);
   }
-  if (chunk_bytes == kChunkAuto)
+  if (chunk_bytes == kChunkAuto) {
     chunk_bytes = FittingChunkBytes(layers, shards);
+  }
   const int64_t full = chunk_bytes / static_cast<int64_t>(sizeof(float));
   Placement placement;
   for (size_t layer = 0; layer < layers.size(); ++layer) {

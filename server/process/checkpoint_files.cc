@@ -103,7 +103,7 @@ absl::Status ReadPart(Storage& storage, const LoadCheckpoint& load,
   }();
   // Either its files are whole and lack elements, or there is no manifest any
   // more: the checkpoint was set aside, or removed as an old one, while this
-  // server was slow (seed 1906).
+  // server was slow.
   return absl::IsNotFound(read) ? DataLossError(read.message()) : read;
 }
 

@@ -166,6 +166,18 @@ TEST(JobOptionTableTest, ChunkIsAutomaticOrInRange) {
   EXPECT_THAT(RefusalOf("chunk", "4096"), HasSubstr("from 262144 to 2097152"));
 }
 
+TEST(JobOptionTableTest, SparseAndDecoupledJobsHaveTheLargestChunks) {
+  JobOptions options;
+  EXPECT_EQ(ChunkBytesOf(options), kChunkAuto);
+  options.overlap = Overlap::kDecoupled;
+  EXPECT_EQ(ChunkBytesOf(options), kChunkBytesMax);
+  options.chunk_bytes = kChunkBytesMin;
+  EXPECT_EQ(ChunkBytesOf(options), kChunkBytesMin);
+  EXPECT_EQ(RulesFor(options, {}).chunk_bytes, kChunkBytesMin);
+  options.sparsity.share = 0.9;
+  EXPECT_EQ(ChunkBytesOf(options), kChunkBytesMax);
+}
+
 // Options that exclude each other.
 
 struct Pair {

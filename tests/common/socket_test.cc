@@ -30,7 +30,7 @@ void Await(const Descriptor& socket, int16_t events) {
   ASSERT_EQ(poll(&ready, 1, kPatienceMs), 1);
 }
 
-TEST(SocketTest, AConnectionOverAShortWayUsesCubicInPlaceOfBbr) {
+TEST(SocketTest, AConnectionWithAShortRoundTripUsesCubicInPlaceOfBbr) {
   const Descriptor fresh(socket(AF_INET, SOCK_STREAM, 0));
   const std::string own = CongestionControl(fresh);
   const std::string expected = absl::StartsWith(own, "bbr") ? "cubic" : own;
