@@ -68,8 +68,11 @@ TEST(SimulatedIterationTest, HostsMoveTheBytesOfThePlan) {
                 PredictLinkBytes(what_if.layers, result.plan.routes, *placement,
                                  hosts, kFrameHeaderBytes, kFrameElementsMax));
       what_if.job.overlap = Overlap::kDecoupled;
+      const auto decoupled =
+          Placement::Make(what_if.layers, servers, ChunkBytesOf(what_if.job));
+      ASSERT_TRUE(decoupled.ok());
       EXPECT_EQ(Answer(what_if).node_bytes,
-                PredictLinkBytes(what_if.layers, result.plan.routes, *placement,
+                PredictLinkBytes(what_if.layers, result.plan.routes, *decoupled,
                                  hosts, kFrameHeaderBytes, kFrameElementsMax,
                                  /*decoupled=*/true));
       EXPECT_EQ(absl::c_accumulate(result.layer_bytes, int64_t{0}),
