@@ -96,38 +96,44 @@ auto Paces::Median(Role role, Field field) const {
   return *middle;
 }
 
-// Each member tells of its busiest link. A normal link is as busy as the lower
-// quartile of all shares. What exceeds this is the member's own fault as far as
-// its other links exceed it, too, and otherwise the peer's. If the member has
-// no other link to compare with, both are suspected. The member with the
-// highest mean is then blamed, and its peers are no longer suspected because of
-// it.
+// Each member tells of its busiest link. A normal link of a worker is as busy
+// as the lower quartile of the shares of workers, and one of a server as that
+// of servers: the sides of one connection differ. For example, if all workers
+// send to one server, its link holds up all that they send, and nothing that it
+// sends. What exceeds a normal link is the member's own fault as far as its
+// other links exceed it, too, and otherwise the peer's. If the member has no
+// other link to compare with, both are suspected. The member with the highest
+// mean is then blamed, and its peers are no longer suspected because of it.
 std::map<PeerId, double> Paces::FindSlowLinks() const {
   std::vector<std::pair<PeerId, BusyLink>> links;
-  std::vector<double> shares;
+  std::map<Role, std::vector<double>> shares;
   for (const auto& [id, record] : members_) {
     for (const auto& [at, activity] : record.activities) {
       if (!activity.busiest.has_value()) continue;
       links.emplace_back(id, *activity.busiest);
-      shares.push_back(activity.busiest->share);
+      shares[id.role].push_back(activity.busiest->share);
       if (activity.busiest->others.has_value()) {
-        shares.push_back(*activity.busiest->others);
+        shares[id.role].push_back(*activity.busiest->others);
       }
     }
   }
-  if (shares.empty()) return {};
-  const auto quartile = shares.begin() + (std::ssize(shares) - 1) / 4;
-  std::nth_element(shares.begin(), quartile, shares.end());
-  const double normal = *quartile;
+  if (links.empty()) return {};
+  std::map<Role, double> normal;
+  for (auto& [role, of_role] : shares) {
+    const auto quartile = of_role.begin() + (std::ssize(of_role) - 1) / 4;
+    std::nth_element(of_role.begin(), quartile, of_role.end());
+    normal[role] = *quartile;
+  }
 
   std::map<PeerId, double> slow;
   while (slow.size() < kSlowLinksMax) {
     std::map<PeerId, MeanShare> blames;
     for (const auto& [id, link] : links) {
-      const double excess = std::max(0.0, link.share - normal);
+      const double usual = normal[id.role];
+      const double excess = std::max(0.0, link.share - usual);
       const bool is_own = !link.others.has_value();
       const double own =
-          is_own ? excess : std::clamp(*link.others - normal, 0.0, excess);
+          is_own ? excess : std::clamp(*link.others - usual, 0.0, excess);
       const double of_peer = is_own ? excess : excess - own;
       blames[id].Add(is_own && slow.count(link.peer) > 0 ? 0 : own);
       blames[link.peer].Add(is_own && slow.count(id) > 0 ? 0 : of_peer);
@@ -138,7 +144,8 @@ std::map<PeerId, double> Paces::FindSlowLinks() const {
                  std::pair(slow.count(b.first) == 0, b.second.mean());
         });
     if (slow.count(worst->first) > 0 ||
-        worst->second.mean() < std::max(kLateByLink, normal)) {
+        worst->second.mean() <
+            std::max(kLateByLink, normal[worst->first.role])) {
       break;
     }
     slow[worst->first] = worst->second.mean();

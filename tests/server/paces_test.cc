@@ -159,6 +159,19 @@ TEST_F(PacesTest, NobodyIsLateIfAllLinksAreBusy) {
   EXPECT_EQ(CauseOf(Server(0)), LateCause::kNone);
 }
 
+// All workers send to one server, whose link then holds them up. What the
+// server sends waits for what it gets, and never for the link.
+TEST_F(PacesTest, NobodyIsLateIfTheLinkOfTheOnlyServerIsBusy) {
+  for (int rank = 0; rank < 4; ++rank) Compute(Worker(rank), 0.3 * kStep);
+  for (int rank = 1; rank < 4; ++rank) {
+    Slow(Worker(rank), Server(0), 0.33, std::nullopt);
+  }
+  Slow(Server(0), Worker(1), 0.001, 0.001);
+  Run(8);
+  ExpectLate(-1, LateCause::kNone);
+  EXPECT_EQ(CauseOf(Server(0)), LateCause::kNone);
+}
+
 // The network is slow, but done before the computing is.
 TEST_F(PacesTest, ASlowLinkThatIsHiddenBehindComputingIsNotLate) {
   for (int rank = 0; rank < 4; ++rank) Compute(Worker(rank), 0.95 * kStep);
