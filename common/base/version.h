@@ -12,6 +12,6 @@ inline constexpr char kVersion[] = "0.2.0";
 // machines. A change with which an old and a new build cannot train together
 // must raise it. The coordinator compares it when a process joins, and both
 // ends of every connection compare it.
-inline constexpr uint32_t kProtocolVersion = 18;
+inline constexpr uint32_t kProtocolVersion = 19;
 
 }  // namespace nereus

@@ -31,8 +31,7 @@ inline std::vector<std::string> FlagsWithVariables() {
       "memory-bandwidth message-time model name node once out rank replay "
       "restarts restore round run seed server server-binary shard share "
       "share-optional share-weight shared-memory spin stall-after standalone "
-      "state steps "
-      "threads timeout trace verify worker-binary",
+      "state steps threads timeout trace verify waits-at-end worker-binary",
       ' ');
 }
 

@@ -131,6 +131,7 @@ void Fields(Codec& c, Measured& measured) {
   c("step_time", measured.step_time);
   c("link", measured.link);
   c("memory_rate", measured.memory_rate);
+  c("waits_in_forward", measured.waits_in_forward);
   std::vector<float> seconds;
   for (const absl::Duration time : measured.sync_times) {
     seconds.push_back(static_cast<float>(absl::ToDoubleSeconds(time)));

@@ -54,6 +54,7 @@ void ListLink(JsonFields& fields, LinkSpeed& link) {
 
 void ListMeasured(JsonFields& fields, WorkerResult::Measured& measured) {
   ListTime(fields, "step_seconds", measured.step_time);
+  fields.Flag("waits_in_forward", measured.waits_in_forward);
   fields.OrNull("link", measured.link, [&](LinkSpeed& link) {
     fields.Object("link", link, ListLink);
   });

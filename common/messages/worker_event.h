@@ -115,6 +115,8 @@ struct WorkerResult {
     // Bytes per second through the host's memory. Absent: another worker has
     // measured it, or the worker was alone on its host.
     std::optional<double> memory_rate;
+    // True if the worker's program waits for layers in forward passes.
+    bool waits_in_forward = false;
   };
 
   // Number of the worker among those that `nereusctl local` has started. It can

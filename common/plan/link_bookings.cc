@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace nereus {
 namespace {
@@ -15,25 +16,71 @@ constexpr double kMessageBytes = kFrameElements * 4 + kHeaderBytes;
 
 }  // namespace
 
-double Occupy(double now, double seconds, double& free_at) {
-  free_at = std::max(free_at, now) + seconds;
-  return free_at;
+FreeTimes::Gap FreeTimes::Endless() {
+  return {0, std::numeric_limits<double>::infinity()};
+}
+
+Arrival FreeTimes::Take(double now, double seconds) {
+  if (seconds <= 0) return {now, now};
+  auto first = gaps_.end() - 1;
+  while (first->end <= now) --first;
+  const double begin = std::max(now, first->begin);
+  const Gap before = {first->begin, begin};
+  double from = begin;
+  auto last = first;
+  for (; last->end - from < seconds; --last, from = last->begin) {
+    seconds -= last->end - from;
+  }
+  const double end = from + seconds;
+  last->begin = end;
+  // The gaps from `used` to `first` are used up. The time before `begin` is
+  // still free.
+  auto used = last->begin < last->end ? last + 1 : last;
+  if (before.begin < before.end) {
+    if (used > first) {
+      gaps_.insert(used, before);
+      return {begin, end};
+    }
+    *used++ = before;
+  }
+  gaps_.erase(used, first + 1);
+  return {begin, end};
 }
 
 LinkBookings::LinkBookings(const ClusterShape& cluster, const LinkSpeed& link,
                            double memory_rate, bool fuses)
     : cluster_(cluster),
       hosts_(static_cast<size_t>(cluster.worker_hosts())),
+      played_(std::min<size_t>(hosts_, kHostsPlayed)),
+      servers_alone_(static_cast<size_t>(
+          std::max<int64_t>(0, cluster.HostOfServer(cluster.servers - 1) + 1 -
+                                   cluster.worker_hosts()))),
       link_(link),
       memory_rate_(memory_rate),
       mates_(static_cast<double>(cluster.host_workers_most() - 1)),
       fuses_(fuses),
-      out_(std::max(cluster.worker_hosts(),
-                    cluster.HostOfServer(cluster.servers - 1) + 1),
-           0.0),
-      in_(out_.size(), 0.0),
-      pushes_leave_(cluster.servers, 0.0),
-      results_leave_(cluster.servers, 0.0) {}
+      out_(played_ + std::min<size_t>(servers_alone_, kHostsPlayed)),
+      in_(out_.size()) {}
+
+LinkBookings::Played LinkBookings::HostOf(size_t shard) const {
+  const auto host = static_cast<size_t>(cluster_.HostOfServer(shard));
+  Played played;
+  played.sends = host < hosts_;
+  const size_t all = played.sends ? hosts_ : servers_alone_;
+  const size_t some = played.sends ? played_ : out_.size() - played_;
+  played.at = played.sends ? host % some : played_ + (host - hosts_) % some;
+  played.share = static_cast<double>(some) / static_cast<double>(all);
+  played.is_exact = some == all;
+  return played;
+}
+
+// The transfer takes no less time than it would take alone on its own host.
+Arrival LinkBookings::TakeShare(const Played& host, double now, double seconds,
+                                FreeTimes& side) {
+  Arrival booked = side.Take(now, host.share * seconds);
+  booked.last = std::max(booked.last, now + seconds);
+  return booked;
+}
 
 double LinkBookings::message_seconds() const {
   return absl::ToDoubleSeconds(link_.message_time);
@@ -43,21 +90,19 @@ double LinkBookings::latency() const {
   return absl::ToDoubleSeconds(link_.latency);
 }
 
-bool LinkBookings::Joins(double now, double leaves) const {
-  return fuses_ && now < leaves;
-}
-
-double LinkBookings::Carry(double elements, WireType wire, bool joins) const {
+double LinkBookings::Carry(const Values& values) const {
   // A transfer without values is one frame without payload.
-  const double frames = std::max(1.0, std::ceil(elements / kFrameElements));
+  const double frames =
+      std::max(1.0, std::ceil(values.elements / kFrameElements));
   const double bytes =
-      elements * static_cast<double>(WireBytes(wire)) + frames * kHeaderBytes;
+      values.elements * static_cast<double>(WireBytes(values.wire)) +
+      frames * kHeaderBytes;
   double messages = frames;
   if (fuses_) {
     // A transfer that joins a message pays only for its share of the message.
     // Other transfers pay for whole messages.
     messages = bytes / kMessageBytes;
-    if (!joins) messages = std::ceil(messages);
+    if (!values.joins) messages = std::ceil(messages);
   }
   return bytes / link_.rate + messages * message_seconds();
 }
@@ -70,94 +115,80 @@ double LinkBookings::WithinHostSeconds(double elements, WireType wire) const {
   return mates_ * MemorySeconds(elements, wire);
 }
 
-Arrival LinkBookings::OccupyMemory(double now, double seconds) {
-  if (seconds == 0) return {now, now};
-  const double last = Occupy(now, seconds, memory_);
-  return {last - seconds, last};
-}
-
 Arrival LinkBookings::WithinHost(double now, double elements, WireType wire) {
-  return OccupyMemory(now, WithinHostSeconds(elements, wire));
+  return memory_.Take(now, WithinHostSeconds(elements, wire));
 }
 
-double LinkBookings::ToShard(double now, size_t shard, double elements,
-                             WireType wire) {
-  const auto own = static_cast<size_t>(cluster_.HostOfServer(shard));
-  double& leaves = pushes_leave_[shard];
-  const bool joins = Joins(now, leaves);
-  const double seconds = Carry(elements, wire, joins);
+double LinkBookings::ToShard(double now, size_t shard, const Values& values) {
+  const Played own = HostOf(shard);
+  const double seconds = Carry(values);
   double there = now;
-  size_t senders = 0;
-  for (size_t host = 0; host < hosts_; ++host) {
-    if (host == own) continue;
-    if (!joins) leaves = std::max({leaves, now, out_[host]});
-    there = std::max(there, Occupy(now, seconds, out_[host]));
-    ++senders;
+  for (size_t host = 0; host < played_; ++host) {
+    if (own.is_exact && host == own.at) continue;
+    there = std::max(there, out_[host].Take(now, seconds).last);
   }
   // The shard's host receives one transfer after the other, so its side is busy
   // for the sum of their times.
+  const size_t senders = hosts_ - (own.sends ? 1 : 0);
   if (senders > 0) {
     const double all = static_cast<double>(senders) * seconds;
-    there = std::max(there, Occupy(now, all, in_[own])) + latency();
+    there =
+        std::max(there, TakeShare(own, now, all, in_[own.at]).last) + latency();
   }
-  if (own == 0) {
-    const double local = MemorySeconds(elements, wire);
-    there = std::max(there, OccupyMemory(now, local).last);
+  if (cluster_.HostOfServer(shard) == 0) {
+    const double local = MemorySeconds(values.elements, values.wire);
+    there = std::max(there, memory_.Take(now, local).last);
   }
   return there;
 }
 
-Arrival LinkBookings::FromShard(double now, size_t shard, double elements,
-                                WireType wire) {
-  const auto own = static_cast<size_t>(cluster_.HostOfServer(shard));
-  double& leaves = results_leave_[shard];
-  const bool joins = Joins(now, leaves);
-  if (!joins) leaves = std::max(now, out_[own]);
-  const double seconds = Carry(elements, wire, joins);
+Arrival LinkBookings::FromShard(double now, size_t shard,
+                                const Values& values) {
+  const Played own = HostOf(shard);
+  const double seconds = Carry(values);
   Arrival there = {now, now};
-  size_t receivers = 0;
-  for (size_t host = 0; host < hosts_; ++host) {
-    if (host == own) continue;
-    there.last = std::max(there.last, Occupy(now, seconds, in_[host]));
-    ++receivers;
+  for (size_t host = 0; host < played_; ++host) {
+    if (own.is_exact && host == own.at) continue;
+    there.last = std::max(there.last, in_[host].Take(now, seconds).last);
   }
+  const size_t receivers = hosts_ - (own.sends ? 1 : 0);
   if (receivers > 0) {
     const double all = static_cast<double>(receivers) * seconds;
-    there.first = std::max(now, out_[own]) + latency();
-    there.last = std::max(there.last, Occupy(now, all, out_[own])) + latency();
+    const Arrival sent = TakeShare(own, now, all, out_[own.at]);
+    there.first = sent.first + latency();
+    there.last = std::max(there.last, sent.last) + latency();
   }
-  if (own == 0) {
-    const double local = MemorySeconds(elements, wire);
-    there.last = std::max(there.last, OccupyMemory(now, local).last);
+  if (cluster_.HostOfServer(shard) == 0) {
+    const double local = MemorySeconds(values.elements, values.wire);
+    there.last = std::max(there.last, memory_.Take(now, local).last);
   }
   return there;
 }
 
-Arrival LinkBookings::AmongHosts(double now, double times, double elements,
-                                 WireType wire) {
-  const double seconds =
-      times * Carry(elements, wire, Joins(now, peers_leave_));
+Arrival LinkBookings::AmongHosts(double now, double times,
+                                 const Values& values) {
+  const double seconds = times * Carry(values);
   Arrival there = {now, now};
-  for (size_t host = 0; host < hosts_; ++host) {
-    there.first = std::max({there.first, out_[host], in_[host]});
-    there.last = std::max({there.last, Occupy(now, seconds, out_[host]),
-                           Occupy(now, seconds, in_[host])});
-    peers_leave_ = std::max(peers_leave_, out_[host]);
+  for (size_t host = 0; host < played_; ++host) {
+    for (FreeTimes* side : {&out_[host], &in_[host]}) {
+      const Arrival booked = side->Take(now, seconds);
+      there.first = std::max(there.first, booked.first);
+      there.last = std::max(there.last, booked.last);
+    }
   }
   return there;
 }
 
 // Each hop begins when the hop before it has arrived, so the latency counts
 // once for each hop. The first layer of a shared message books the message's
-// time. A layer that joins the message books no whole message, but waits for
-// the message on each hop.
-Arrival LinkBookings::AroundRing(double now, int halves, double hops,
-                                 double elements, WireType wire) {
-  const bool joins = Joins(now, peers_leave_);
-  Arrival there = AmongHosts(now, hops, elements, wire);
+// time. With fusion, a layer also waits on each hop for a message that others
+// have booked.
+Arrival LinkBookings::AroundRing(double now, const Values& values) {
+  const double hops = 2 * static_cast<double>(hosts_ - 1);
+  Arrival there = AmongHosts(now, hops, values);
   there.last += hops * latency();
-  if (joins) there.last += hops * message_seconds();
-  if (halves == 2) there.first = (there.first + there.last) / 2;
+  if (fuses_) there.last += hops * message_seconds();
+  there.first = (there.first + there.last) / 2;
   return there;
 }
 

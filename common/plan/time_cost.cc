@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/plan/fusion_tuner.h"
+#include "common/plan/link_bookings.h"
 
 // The search behind ChooseByTime. Read Search::Run first: it lists the phases.
 // TryAll and Improve propose routes to Try. Try plays a timeline: it predicts
@@ -130,7 +131,9 @@ class Search {
   // Returns the number of timelines that the search may play.
   static int64_t PlaysFor(const Placement& placement,
                           const ClusterShape& cluster) {
-    const int64_t hosts = std::max(cluster.worker_hosts(), cluster.servers);
+    const int64_t hosts =
+        std::min(std::max(cluster.worker_hosts(), cluster.servers),
+                 LinkBookings::kHostsPlayed);
     const int64_t sends = hosts * std::ssize(placement.chunks());
     return std::max(kPlaysMin, kSendsMax / sends);
   }

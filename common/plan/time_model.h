@@ -38,9 +38,9 @@ struct TimeModel {
   // through memory.
   double memory_rate = std::numeric_limits<double>::infinity();
 
-  // True if workers request results during the next forward pass
-  // (Overlap::kDecoupled).
-  bool decoupled = false;
+  // True if programs wait for a layer when the next forward pass needs it;
+  // false if they wait for all layers at the end of a step.
+  bool waits_in_forward = false;
   // Share of a layer's gradient that travels (1 - SparsityOptions::share).
   double share = 1;
   // True if no gradient leaves before the whole backward pass is over

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <queue>
-#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -11,22 +11,22 @@
 #include "common/plan/fusion.h"
 #include "common/plan/link_bookings.h"
 
-// The player behind Timeline: one iteration as a queue of events.
+// The player behind Timeline. It needs no queue of events, because frames go in
+// the order of urgency: a layer's transfers depend on those of more urgent
+// layers only, which are the layers before it. So the player
 //
-//   kBackward -> kReady -> kSummed --server--> kResult --------------> kOutcome
-//    layer L-1   gradient          --ring----------------------------> kOutcome
-//    ... layer 0 exists -> (Send)  --factor--> kFactors -> kProduct -> kOutcome
+//   1. plays the backward pass, last layer first: when does each gradient exist
+//      (PlayBackward), and when does fusion let it go (LetGo)?
+//   2. books the transfers of one layer after the other, first layer first, in
+//      the times that the layers before have left (Send).
+//   3. plays the forward pass (Play).
 //
-// When the backward pass of a layer ends, that of the layer before it begins.
-// Ready collects layers until fusion lets them go. Send books the transfers of
-// a layer on all links at once (LinkBookings), and adds an event for the time
-// at which they have arrived. The workers of a host add up their gradients
-// before, and hand the outcome on to each other at the end. With decoupled
-// rounds, the second half of each round is not an event: Request plays all
-// second halves, in forward order, after the whole backward pass.
+// Products of factors occupy the device, so they delay the gradients of the
+// layers before. When they are made depends on when the factors arrive. So
+// steps 1 and 2 are played twice if there are products: the first time without
+// them.
 //
-// Read Play, then Take and the functions that it calls, in the order of the
-// diagram.
+// Read Play first, then the functions that it calls.
 
 namespace nereus {
 namespace {
@@ -50,6 +50,11 @@ struct Scene {
                       cluster.host_workers_least());
   }
 
+  // True if a worker multiplies factors of others for the layer.
+  bool Multiplies(size_t layer) const {
+    return routes[layer].scheme == Scheme::kFactor && cluster.workers > 1;
+  }
+
   // Returns the values of a layer's product that the workers of a host hand on
   // to each other: none unless they share the product.
   double ProductElements(size_t layer) const {
@@ -65,6 +70,12 @@ struct Scene {
     const LayerSpec& spec = layers[layer];
     return static_cast<double>(workers) * static_cast<double>(spec.rows) *
            static_cast<double>(spec.m + spec.n);
+  }
+
+  // Returns the shard of a layer's first chunk.
+  size_t ShardOf(size_t layer) const {
+    return static_cast<size_t>(
+        placement.layer_chunks(static_cast<int>(layer)).front().shard);
   }
 
   // Returns the number of a layer's values that travel.
@@ -91,20 +102,18 @@ struct Scene {
 };
 
 // Iteration under way. Times are seconds from the iteration's start. An
-// iteration starts with the forward pass. With decoupled rounds it starts with
-// the backward pass and ends with the next forward pass, because workers
-// request results during that pass.
+// iteration starts with the forward pass. If programs wait in forward passes,
+// it starts with the backward pass and ends with the next forward pass.
 class Player {
  public:
   // `scene` is not owned and must outlive this.
   explicit Player(const Scene& scene)
       : scene_(scene),
-        links_(scene.cluster, scene.model.link, scene.model.memory_rate,
-               scene.fusion_bytes != kNoFusion),
-        done_(scene.layers.size(), 0.0),
         ready_(scene.layers.size(), 0.0),
-        ring_reduced_(scene.layers.size(), 0.0),
-        is_late_(scene.layers.size(), false) {}
+        sent_(scene.layers.size(), 0.0),
+        joins_(scene.layers.size(), false),
+        done_(scene.layers.size(), 0.0),
+        multiplied_(scene.layers.size(), false) {}
 
   // Plays the iteration and returns its seconds. Called once.
   double Play();
@@ -118,257 +127,199 @@ class Player {
   }
 
  private:
-  // Kinds of events. kBackward: the backward pass of a layer may begin. kReady:
-  // the gradient of a layer exists. kSummed: a host has the first values of the
-  // sum of its workers' gradients. kResult: all contributions to a chunk are at
-  // its shard. kFactors: the host has all factors of a layer. kProduct: all
-  // workers of the host have them. kOutcome: the host gets the mean, or parts
-  // of the product.
-  enum class EventKind {
-    kBackward,
-    kReady,
-    kSummed,
-    kResult,
-    kFactors,
-    kProduct,
-    kOutcome
-  };
-
-  // Event of the iteration. Of events at the same time, the event that was
-  // added first comes first, so that every process predicts the same times.
-  struct Event {
-    double time = 0;                        // Time of the event.
-    int64_t order = 0;                      // Number of events added before it.
-    EventKind kind = EventKind::kBackward;  // Kind of event.
-    size_t layer = 0;                       // Index of the layer.
-    const Chunk* chunk = nullptr;  // kSummed, kResult: the chunk, if any.
-    // kSummed, kOutcome: number of values, and the time at which the last one
-    // is there.
-    double elements = 0;
-    double last = 0;
-
-    bool operator>(const Event& other) const {
-      return std::tie(time, order) > std::tie(other.time, other.order);
-    }
-  };
-
-  // Adds an event.
-  void Add(double time, EventKind kind, size_t layer,
-           const Chunk* chunk = nullptr) {
-    events_.push({time, added_++, kind, layer, chunk});
+  // Plays the backward pass: sets ready_. With `multiplies`, the device also
+  // makes the products of the factors that have arrived (done_) during the
+  // pass: sets multiplied_, and done_ of these layers to the ends of their
+  // products.
+  void PlayBackward(bool multiplies);
+  // Makes the product of a layer's factors. Returns its end.
+  double Multiply(double now, size_t layer);
+  // Sets sent_ and joins_ by fusion.
+  void LetGo();
+  // Notes that these layers are sent together, at `now`.
+  void LetGo(double now, absl::Span<const size_t> layers);
+  // Books all transfers of all layers: sets done_. Those of layers by factors
+  // end when the factors have arrived.
+  void SendAll();
+  void Send(size_t layer);
+  void SendChunk(const Chunk& chunk);
+  void SendFactors(size_t layer);
+  // Books an outcome of `elements` values that arrives at a host: the workers
+  // hand on the first values while the last ones arrive. The layer, or its
+  // chunk, is then done.
+  void HandOn(const Arrival& there, size_t layer, double elements);
+  // Plays the products that are not made in the backward pass, in the order in
+  // which their factors arrive.
+  void MultiplyRest();
+  // Books what the workers of a host hand on to each other of a layer's
+  // product, of which each has made a part by `now`. Returns when they have all
+  // of it.
+  double HandOnProduct(double now, size_t layer) {
+    return links_
+        ->WithinHost(now, scene_.ProductElements(layer), WireType::kFloat32)
+        .last;
   }
-  // Books the sum of a host's gradients, of a chunk or of a layer without
-  // chunks, and adds the event for its first values.
-  void AddSum(double now, size_t layer, const Chunk* chunk, double elements) {
-    const Arrival summed = links_.WithinHost(now, elements, WireType::kFloat32);
-    const Event event = {summed.first, added_++, EventKind::kSummed, layer,
-                         chunk,        elements, summed.last};
-    if (summed.first == now) return Take(event);
-    events_.push(event);
-  }
-  // Adds the event for an outcome of `elements` values that arrives at the
-  // hosts. The workers hand on the first values while the last ones arrive.
-  void AddOutcome(const Arrival& there, size_t layer, double elements) {
-    const double seconds =
-        links_.WithinHostSeconds(elements, WireType::kFloat32);
-    if (seconds == 0) {
-      done_[layer] = std::max(done_[layer], there.last);
-      return;
-    }
-    events_.push({std::max(there.first, there.last - seconds), added_++,
-                  EventKind::kOutcome, layer, nullptr, elements, there.last});
+  LinkBookings::Values Values(size_t layer, double elements) const {
+    return {elements, scene_.routes[layer].wire, joins_[layer]};
   }
 
-  // Takes events in order of time until none is left.
-  void Run();
-  // Handles one event, by one of the functions below.
-  void Take(const Event& event);
-  // Plays the backward pass of one layer.
-  void Backward(double now, size_t layer);
-  // Sends the layer, or holds it back.
-  void Ready(double now, size_t layer);
-  // Books the layer's transfers up to the next event in the diagram. On a ring
-  // these are all transfers of the round, or of its first half with decoupled
-  // rounds.
-  void Send(double now, size_t layer);
-  // Push books the contributions to a chunk, and SendRing a layer's hops, of
-  // sums that are complete at `summed`. Result books the chunk's result.
-  void Push(double now, const Chunk& chunk, double summed);
-  void SendRing(double now, size_t layer, double summed);
-  void Result(double now, const Chunk& chunk);
-  // Books what the workers of a host hand on to each other of an outcome. The
-  // layer, or its chunk, is then done.
-  void HandOn(double now, size_t layer, double elements, double last);
-  // Books an all-reduce on a ring. With `halves` of 1, books one of its halves
-  // (reduce-scatter or all-gather); with 2, both.
-  Arrival Ring(double now, size_t layer, int halves);
-  // Books the broadcast of both factors of a layer. Factors sends them to the
-  // other hosts. ShareFactors hands those of other hosts on to all workers.
-  void Factors(double now, size_t layer);
-  void ShareFactors(double now, size_t layer);
-  // Books the second halves of decoupled rounds, from `now` on.
-  void Request(double now);
-
-  const Scene& scene_;  // Not owned.
-  LinkBookings links_;  // Links of all hosts.
-  // Events to come, the earliest on top.
-  std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
-  int64_t added_ = 0;  // Number of events added.
-  // Layers that are held back, by fusion or to the end of the backward pass.
-  std::vector<size_t> held_;
-  double held_bytes_ = 0;    // Bytes of these layers.
-  double device_ = 0;        // Time when the device is free.
-  double backward_end_ = 0;  // Time when all gradients exist.
-  // Time when each layer's round is done, or when its factors have arrived if
-  // is_late_ is true.
-  std::vector<double> done_;
+  const Scene& scene_;                 // Not owned.
+  std::optional<LinkBookings> links_;  // Links of all hosts.
+  double start_ = 0;                   // When the backward pass begins.
+  double device_ = 0;                  // Time when the device is free.
   std::vector<double> ready_;  // Time when each layer's gradient exists.
-  // With decoupled rounds: chunks, and the times when all contributions to them
-  // are at their shards.
-  std::vector<std::pair<double, const Chunk*>> reduced_;
-  // With decoupled rounds: time when the reduce-scatter of each layer on a ring
-  // is over; 0: the layer is not on a ring.
-  std::vector<double> ring_reduced_;
-  // With decoupled rounds: true if the next forward pass makes the product of
-  // the layer's factors.
-  std::vector<bool> is_late_;
+  std::vector<double> sent_;   // Time when fusion lets each layer go.
+  std::vector<bool> joins_;    // True if it shares the message of another one.
+  // As if all layers went one after the other: time when the last message to
+  // each shard begins to leave, and when all messages have left.
+  std::vector<double> leaves_;
+  double out_ = 0;
+  // Time when each layer's round is done; see SendAll.
+  std::vector<double> done_;
+  // True if the product of the layer's factors is made, or if it has none.
+  std::vector<bool> multiplied_;
 };
 
-void Player::Run() {
-  while (!events_.empty()) {
-    const Event event = events_.top();
-    events_.pop();
-    Take(event);
-  }
+double Player::Multiply(double now, size_t layer) {
+  multiplied_[layer] = true;
+  device_ = std::max(device_, now) + scene_.ProductSeconds(layer);
+  return device_;
 }
 
-void Player::Take(const Event& event) {
-  switch (event.kind) {
-    case EventKind::kBackward:
-      return Backward(event.time, event.layer);
-    case EventKind::kReady:
-      return Ready(event.time, event.layer);
-    case EventKind::kSummed:
-      return event.chunk == nullptr
-                 ? SendRing(event.time, event.layer, event.last)
-                 : Push(event.time, *event.chunk, event.last);
-    case EventKind::kResult:
-      return Result(event.time, *event.chunk);
-    case EventKind::kFactors:
-      return ShareFactors(event.time, event.layer);
-    case EventKind::kProduct: {
-      const double end =
-          Occupy(event.time, scene_.ProductSeconds(event.layer), device_);
-      return AddOutcome({end, end}, event.layer,
-                        scene_.ProductElements(event.layer));
+// A product is made as soon as the device is free after its factors have
+// arrived.
+void Player::PlayBackward(bool multiplies) {
+  using Late = std::pair<double, size_t>;
+  std::priority_queue<Late, std::vector<Late>, std::greater<Late>> factors;
+  device_ = start_;
+  for (size_t layer = scene_.layers.size(); layer-- > 0;) {
+    while (!factors.empty() && factors.top().first <= device_) {
+      const auto [there, product] = factors.top();
+      factors.pop();
+      done_[product] = Multiply(there, product);
     }
-    case EventKind::kOutcome:
-      return HandOn(event.time, event.layer, event.elements, event.last);
-  }
-}
-
-void Player::Backward(double now, size_t layer) {
-  const double end = Occupy(
-      now, absl::ToDoubleSeconds(scene_.model.times[layer].backward), device_);
-  Add(end, EventKind::kReady, layer);
-  if (layer > 0) {
-    Add(end, EventKind::kBackward, layer - 1);
-  } else {
-    backward_end_ = end;
+    device_ += absl::ToDoubleSeconds(scene_.model.times[layer].backward);
+    ready_[layer] = device_;
+    if (multiplies && scene_.Multiplies(layer)) {
+      factors.push({std::max(done_[layer], device_), layer});
+    }
   }
 }
 
 // Counts bytes as SendPlan does on a worker: each value of the gradient or of
 // the factors once, however many receivers it has. After layer 0 the backward
 // pass is over, so all layers that are held back go.
-void Player::Ready(double now, size_t layer) {
-  ready_[layer] = now;
-  const Route& route = scene_.routes[layer];
-  const LayerSpec& spec = scene_.layers[layer];
-  const double elements =
-      route.scheme == Scheme::kFactor
-          ? static_cast<double>(spec.rows) *
-                static_cast<double>(spec.m + spec.n)
-          : static_cast<double>(spec.parameters) * scene_.model.share;
-  held_.push_back(layer);
-  held_bytes_ += elements * static_cast<double>(WireBytes(route.wire));
-  const bool holds =
-      layer > 0 && (scene_.model.sequential ||
-                    held_bytes_ < static_cast<double>(scene_.fusion_bytes));
-  if (holds) return;
-  held_bytes_ = 0;
-  for (const size_t each : std::exchange(held_, {})) Send(now, each);
+void Player::LetGo() {
+  std::vector<size_t> held;
+  double held_bytes = 0;
+  leaves_.assign(scene_.cluster.servers, 0);
+  out_ = 0;
+  for (size_t layer = scene_.layers.size(); layer-- > 0;) {
+    const Route& route = scene_.routes[layer];
+    const double elements = route.scheme == Scheme::kFactor
+                                ? scene_.FactorElements(layer, /*workers=*/1)
+                                : scene_.ElementsOf(layer);
+    held.push_back(layer);
+    held_bytes += elements * static_cast<double>(WireBytes(route.wire));
+    const bool holds =
+        layer > 0 && (scene_.model.sequential ||
+                      held_bytes < static_cast<double>(scene_.fusion_bytes));
+    if (holds) continue;
+    LetGo(ready_[layer], held);
+    held.clear();
+    held_bytes = 0;
+  }
 }
 
-void Player::Send(double now, size_t layer) {
+// With fusion, a layer joins the message of a layer before if that message has
+// not begun to leave. Among workers, it joins until the message has left.
+void Player::LetGo(double now, absl::Span<const size_t> layers) {
+  for (const size_t layer : layers) {
+    sent_[layer] = now;
+    if (scene_.fusion_bytes == kNoFusion) continue;
+    const Scheme scheme = scene_.routes[layer].scheme;
+    const auto others = static_cast<double>(scene_.cluster.worker_hosts() - 1);
+    double elements = scene_.ElementsOf(layer);
+    double times = 1;
+    if (scheme == Scheme::kRing) {
+      elements /= others + 1;
+      times = 2 * others;
+    } else if (scheme == Scheme::kFactor) {
+      elements = scene_.FactorElements(layer, /*workers=*/1);
+      times = others;
+    }
+    if (scheme == Scheme::kServer) {
+      double& leaves = leaves_[scene_.ShardOf(layer)];
+      joins_[layer] = now < leaves;
+      if (!joins_[layer]) leaves = std::max(now, out_);
+    } else {
+      joins_[layer] = now < out_;
+    }
+    out_ = std::max(now, out_) + times * links_->Carry(Values(layer, elements));
+  }
+}
+
+// Factors have connections of their own, which the network serves as well as
+// those with more urgent frames. They are ready first, as a rule, because fully
+// connected layers come last.
+void Player::SendAll() {
+  links_.emplace(scene_.cluster, scene_.model.link, scene_.model.memory_rate,
+                 scene_.fusion_bytes != kNoFusion);
+  LetGo();
+  for (const bool by_factors : {true, false}) {
+    for (size_t layer = 0; layer < scene_.layers.size(); ++layer) {
+      const Scheme scheme = scene_.routes[layer].scheme;
+      if ((scheme == Scheme::kFactor) == by_factors) Send(layer);
+    }
+  }
+}
+
+void Player::Send(size_t layer) {
   const Scheme scheme = scene_.routes[layer].scheme;
+  done_[layer] = sent_[layer];
   // A single worker has no peer, so its layer is done at once. But several
   // workers on a single host must still multiply each other's factors.
-  if (scene_.cluster.workers == 1 && scheme != Scheme::kServer) {
-    done_[layer] = now;
-    return;
-  }
+  if (scene_.cluster.workers == 1 && scheme != Scheme::kServer) return;
   switch (scheme) {
     case Scheme::kServer:
       for (const Chunk& chunk :
            scene_.placement.layer_chunks(static_cast<int>(layer))) {
-        AddSum(now, layer, &chunk, scene_.ElementsOf(chunk));
+        SendChunk(chunk);
       }
       return;
     case Scheme::kFactor:
-      return Factors(now, layer);
-    case Scheme::kRing:
-      return AddSum(now, layer, /*chunk=*/nullptr, scene_.ElementsOf(layer));
+      return SendFactors(layer);
+    case Scheme::kRing: {
+      const double elements = scene_.ElementsOf(layer);
+      const Arrival summed =
+          links_->WithinHost(sent_[layer], elements, WireType::kFloat32);
+      const auto hosts = static_cast<double>(scene_.cluster.worker_hosts());
+      Arrival there =
+          links_->AroundRing(summed.first, Values(layer, elements / hosts));
+      there.last = std::max(there.last, summed.last);
+      return HandOn(there, layer, elements);
+    }
   }
 }
 
-void Player::SendRing(double now, size_t layer, double summed) {
-  Arrival there = Ring(now, layer, scene_.model.decoupled ? 1 : 2);
-  there.last = std::max(there.last, summed);
-  if (scene_.model.decoupled) {
-    ring_reduced_[layer] = there.last;
-  } else {
-    AddOutcome(there, layer, scene_.ElementsOf(layer));
-  }
-}
-
-void Player::Push(double now, const Chunk& chunk, double summed) {
+void Player::SendChunk(const Chunk& chunk) {
+  const auto layer = static_cast<size_t>(chunk.layer);
+  const auto shard = static_cast<size_t>(chunk.shard);
   const double elements = scene_.ElementsOf(chunk);
-  const double there = std::max(
-      summed, links_.ToShard(now, static_cast<size_t>(chunk.shard), elements,
-                             scene_.routes[chunk.layer].wire));
-  if (scene_.model.decoupled) {
-    reduced_.push_back({there, &chunk});
-  } else {
-    Add(there, EventKind::kResult, chunk.layer, &chunk);
-  }
-}
-
-void Player::Result(double now, const Chunk& chunk) {
-  const double elements = scene_.ElementsOf(chunk);
-  AddOutcome(links_.FromShard(now, static_cast<size_t>(chunk.shard), elements,
-                              scene_.routes[chunk.layer].wire),
-             chunk.layer, elements);
-}
-
-void Player::HandOn(double now, size_t layer, double elements, double last) {
+  const LinkBookings::Values values = Values(layer, elements);
+  const Arrival summed =
+      links_->WithinHost(sent_[layer], elements, WireType::kFloat32);
   const double there =
-      links_.WithinHost(now, elements, WireType::kFloat32).last;
-  done_[layer] = std::max({done_[layer], there, last});
+      std::max(summed.last, links_->ToShard(summed.first, shard, values));
+  HandOn(links_->FromShard(there, shard, values), layer, elements);
 }
 
-Arrival Player::Ring(double now, size_t layer, int halves) {
-  const auto hosts = static_cast<double>(scene_.cluster.worker_hosts());
-  const double hops = halves * (hosts - 1);
-  return links_.AroundRing(now, halves, hops, scene_.ElementsOf(layer) / hosts,
-                           scene_.routes[layer].wire);
-}
-
-void Player::Factors(double now, size_t layer) {
+void Player::SendFactors(size_t layer) {
   const LayerSpec& spec = scene_.layers[layer];
   const WireType wire = scene_.routes[layer].wire;
   const ClusterShape& cluster = scene_.cluster;
-  const Arrival shared = links_.WithinHost(
+  const double now = sent_[layer];
+  const Arrival shared = links_->WithinHost(
       now, scene_.FactorElements(layer, cluster.host_workers_most()), wire);
   // A host sends the matrices of each of its workers to every other host. The
   // host with the most workers sends at least as many matrices as any host
@@ -379,90 +330,81 @@ void Player::Factors(double now, size_t layer) {
     const auto times =
         static_cast<double>(cluster.host_workers_most() * others);
     const auto rows = static_cast<double>(spec.rows);
-    links_.AmongHosts(now, times, rows * static_cast<double>(spec.m), wire);
-    there =
-        links_.AmongHosts(now, times, rows * static_cast<double>(spec.n), wire)
-            .last +
-        links_.latency();
+    for (const int64_t side : {spec.m, spec.n}) {
+      const double elements = rows * static_cast<double>(side);
+      there = std::max(
+          there, links_->AmongHosts(now, times, Values(layer, elements)).last);
+    }
+    there += links_->latency();
   }
-  Add(std::max(there, shared.last), EventKind::kFactors, layer);
+  there = std::max(there, shared.last);
+  const double elements = scene_.FactorElements(
+      layer, cluster.workers - cluster.host_workers_most());
+  done_[layer] = std::max(
+      there, links_->WithinHost(there, elements, WireType::kFloat32).last);
 }
 
-void Player::ShareFactors(double now, size_t layer) {
-  const ClusterShape& cluster = scene_.cluster;
-  const double there =
-      links_
-          .WithinHost(now,
-                      scene_.FactorElements(
-                          layer, cluster.workers - cluster.host_workers_most()),
-                      WireType::kFloat32)
-          .last;
-  // The next forward pass makes the products of factors that arrive after the
-  // backward pass.
-  if (scene_.model.decoupled && backward_end_ > 0 && there >= backward_end_) {
-    done_[layer] = there;
-    is_late_[layer] = true;
-  } else {
-    Add(there, EventKind::kProduct, layer);
-  }
+void Player::HandOn(const Arrival& there, size_t layer, double elements) {
+  const double seconds =
+      links_->WithinHostSeconds(elements, WireType::kFloat32);
+  const double begin = std::max(there.first, there.last - seconds);
+  const double last =
+      links_->WithinHost(begin, elements, WireType::kFloat32).last;
+  done_[layer] = std::max({done_[layer], there.last, last});
 }
 
-// Workers request the results of chunks in forward order, once the backward
-// pass is over. A request is a frame without payload. All requests leave before
-// the first result.
-void Player::Request(double now) {
-  absl::c_stable_sort(reduced_, [](const auto& a, const auto& b) {
-    return a.second->layer < b.second->layer;
-  });
-  for (auto& [there, chunk] : reduced_) {
-    const double asked = links_.ToShard(now, static_cast<size_t>(chunk->shard),
-                                        /*elements=*/0, WireType::kFloat32);
-    there = std::max(there, asked);
-  }
-  auto next = reduced_.begin();
+void Player::MultiplyRest() {
+  std::vector<std::pair<double, size_t>> rest;
   for (size_t layer = 0; layer < scene_.layers.size(); ++layer) {
-    if (ring_reduced_[layer] > 0) {
-      AddOutcome(Ring(std::max(now, ring_reduced_[layer]), layer, /*halves=*/1),
-                 layer, scene_.ElementsOf(layer));
-    }
-    for (; next != reduced_.end() &&
-           static_cast<size_t>(next->second->layer) == layer;
-         ++next) {
-      Result(next->first, *next->second);
-    }
-    Run();  // Workers hand this layer on before the next one.
+    if (!multiplied_[layer]) rest.push_back({done_[layer], layer});
+  }
+  absl::c_sort(rest);
+  for (const auto& [there, layer] : rest) {
+    done_[layer] = HandOnProduct(Multiply(there, layer), layer);
   }
 }
 
 double Player::Play() {
   const TimeModel& model = scene_.model;
-  // Without decoupled rounds the iteration begins with the forward pass, when
-  // all rounds of the iteration before are done. With decoupled rounds it
-  // begins with the backward pass and ends with the next forward pass.
-  if (!model.decoupled) {
+  const size_t layers = scene_.layers.size();
+  if (!model.waits_in_forward) {
     for (const LayerTime& time : model.times) {
-      device_ += absl::ToDoubleSeconds(time.forward);
+      start_ += absl::ToDoubleSeconds(time.forward);
     }
   }
-  Add(device_, EventKind::kBackward, scene_.layers.size() - 1);
-  Run();
-  if (!model.decoupled) {
+  bool multiplies = false;
+  for (size_t layer = 0; layer < layers; ++layer) {
+    multiplied_[layer] = !scene_.Multiplies(layer);
+    multiplies = multiplies || scene_.Multiplies(layer);
+  }
+  PlayBackward(/*multiplies=*/false);
+  SendAll();
+  if (multiplies) {
+    PlayBackward(/*multiplies=*/true);
+    const std::vector<double> products = done_;
+    SendAll();
+    for (size_t layer = 0; layer < layers; ++layer) {
+      if (!scene_.Multiplies(layer) || !multiplied_[layer]) continue;
+      done_[layer] =
+          HandOnProduct(std::max(products[layer], done_[layer]), layer);
+    }
+  }
+  if (!model.waits_in_forward) {
+    MultiplyRest();
     return std::max(device_, *absl::c_max_element(done_));
   }
-  Request(backward_end_);
   // Products of factors that came in time may last longer than the backward
-  // pass.
-  double forward = device_;
-  for (size_t layer = 0; layer < scene_.layers.size(); ++layer) {
-    forward = std::max(forward, done_[layer]);
-    if (is_late_[layer]) {
-      forward += scene_.ProductSeconds(layer);
-      forward += links_.WithinHostSeconds(scene_.ProductElements(layer),
-                                          WireType::kFloat32);
+  // pass. Those of other factors are made when the forward pass needs them.
+  for (size_t layer = 0; layer < layers; ++layer) {
+    if (!multiplied_[layer]) {
+      done_[layer] = Multiply(done_[layer], layer) +
+                     links_->WithinHostSeconds(scene_.ProductElements(layer),
+                                               WireType::kFloat32);
     }
-    forward += absl::ToDoubleSeconds(model.times[layer].forward);
+    device_ = std::max(device_, done_[layer]) +
+              absl::ToDoubleSeconds(model.times[layer].forward);
   }
-  return forward;
+  return device_;
 }
 
 }  // namespace

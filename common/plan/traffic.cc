@@ -150,12 +150,13 @@ void CheckArguments(const HostMap& hosts, const Placement& placement,
 
 }  // namespace
 
-std::vector<int64_t> PredictLinkBytes(
-    absl::Span<const LayerSpec> layers, absl::Span<const Route> routes,
-    const Placement& placement, const HostMap& hosts,
-    int64_t frame_header_bytes, int64_t frame_elements_max, bool decoupled) {
+std::vector<int64_t> PredictLinkBytes(absl::Span<const LayerSpec> layers,
+                                      absl::Span<const Route> routes,
+                                      const Placement& placement,
+                                      const HostMap& hosts,
+                                      int64_t frame_header_bytes,
+                                      int64_t frame_elements_max) {
   const Framing framing{frame_header_bytes, frame_elements_max};
-  const int64_t pull_bytes = decoupled ? frame_header_bytes : 0;
   CheckArguments(hosts, placement, framing);
   NEREUS_CHECK(static_cast<int>(layers.size()) == placement.layers() &&
                layers.size() == routes.size())
@@ -170,8 +171,8 @@ std::vector<int64_t> PredictLinkBytes(
     switch (routes[i].scheme) {
       case Scheme::kServer:
         for (const Chunk& chunk : placement.layer_chunks(i)) {
-          links.AddAllWithShard(
-              chunk.shard, 2 * framing.Bytes(chunk.length, wire) + pull_bytes);
+          links.AddAllWithShard(chunk.shard,
+                                2 * framing.Bytes(chunk.length, wire));
         }
         break;
       case Scheme::kFactor: {

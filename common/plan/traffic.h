@@ -23,9 +23,7 @@ namespace nereus {
 // Each layer goes by its route:
 //
 //   kServer  For a chunk of L elements, each host with workers sends L values
-//            to the shard and receives L values from it. With `decoupled`
-//            (Overlap::kDecoupled), the host also requests each result by a
-//            frame without payload.
+//            to the shard and receives L values from it.
 //   kFactor  Each worker sends its K x M and its K x N matrix, in separate
 //            frames, once to every other host with workers. The receivers
 //            compute the bias from the K x M matrix, so it costs nothing.
@@ -43,8 +41,7 @@ std::vector<int64_t> PredictLinkBytes(absl::Span<const LayerSpec> layers,
                                       const Placement& placement,
                                       const HostMap& hosts,
                                       int64_t frame_header_bytes,
-                                      int64_t frame_elements_max,
-                                      bool decoupled = false);
+                                      int64_t frame_elements_max);
 
 // Returns the bytes that each host sends plus receives at the start of a job,
 // when the workers get the first parameters. Worker 0 sends every chunk of

@@ -49,10 +49,8 @@ enum class FrameKind : uint8_t {
   kResult = 4,
   // Worker to server: request for this chunk as of this round. A worker asks
   // for its first values and, after a change of epoch, for a result that it may
-  // have missed. With Overlap::kDecoupled it asks for the result of each round.
-  // Joining worker to donor: request for this layer as of this round. Worker to
-  // a carrier on its host, with Overlap::kDecoupled: request to pull the
-  // results of this round and to hand them on.
+  // have missed. Joining worker to donor: request for this layer as of this
+  // round.
   kPull = 5,
   // Worker to worker: part of a factor, one of the two matrices whose product
   // is the gradient; or part of the dense gradient, in place of the factors.

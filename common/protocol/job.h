@@ -286,17 +286,16 @@ struct Job {
   // (JobOptions::fusion_bytes).
   bool fuses() const { return options.fusion_bytes != kNoFusion; }
 
-  // True if workers ask for the result of a round when they need it; otherwise
-  // the result comes without a request.
-  bool decoupled() const { return options.overlap == Overlap::kDecoupled; }
-
-  // Returns Frame::priority of a frame. With decoupled rounds, a layer goes
-  // before all layers that the next forward pass needs later. Otherwise all
-  // frames have one priority and leave in the order of backward: a step waits
-  // for all layers then, and this order keeps both directions of the network
-  // busy.
+  // Returns Frame::priority of a frame: a layer goes before all layers that the
+  // next forward pass needs later (Jayarajan et al., "Priority-based Parameter
+  // Propagation", MLSys 2019). So results of late layers travel while nothing
+  // more urgent does: the second halves of rounds overlap with forward (Zhang
+  // et al., "DeAR", ICDCS 2023), and links are idle only if nothing is there
+  // to send. The block layer of a sparse job goes first, because the others
+  // wait for its result.
   uint32_t SendPriority(const FrameHeader& header) const {
-    return decoupled() ? header.layer : 0;
+    const auto layer = static_cast<int>(header.layer);
+    return layer == pool.layer ? 0 : header.layer;
   }
 
   // Returns the wire type of a frame's values. It is the wire type of the

@@ -229,8 +229,7 @@ JobOption ChunkOption() {
       Number<int64_t>("chunk", kField, kChunkBytesMin, kChunkBytesMax,
                       Top::kIncluded,
                       "bytes of the pieces of layers that servers add up; 0: "
-                      "a 32nd of a server's part of the model, and with "
-                      "--overlap=dear 2 MiB"));
+                      "a 32nd of a server's part of the model"));
 }
 
 JobOption BlockOption() {
@@ -389,14 +388,11 @@ std::vector<JobOption> RoundsTable() {
   return {
       Choice<Overlap>(
           "overlap", [](JobSpec & s) -> auto& { return s.options.overlap; },
-          {{"none", Overlap::kNone},
-           {"wfbp", Overlap::kWaitFree},
-           {"dear", Overlap::kDecoupled}},
+          {{"none", Overlap::kNone}, {"wfbp", Overlap::kWaitFree}},
           "what travels while workers compute: wfbp: each layer once its "
-          "backward is over, and its result at once (wait-free "
-          "backpropagation); dear: as wfbp, but results come during the next "
-          "forward, in its order; none: nothing before the whole backward is "
-          "over"),
+          "backward is over, and its result as soon as nothing travels that "
+          "the next forward needs earlier (wait-free backpropagation); none: "
+          "nothing before the whole backward is over"),
       FusionOption(),
       If(UnlessDense, ChunkOption()),
       Choice<Quorum>(

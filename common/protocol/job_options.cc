@@ -15,8 +15,7 @@ constexpr Named<Quorum> kQuorumNames[] = {{Quorum::kAll, "all"},
                                           {Quorum::kEach, "each"}};
 
 constexpr Named<Overlap> kOverlapNames[] = {{Overlap::kNone, "none"},
-                                            {Overlap::kWaitFree, "wfbp"},
-                                            {Overlap::kDecoupled, "dear"}};
+                                            {Overlap::kWaitFree, "wfbp"}};
 
 }  // namespace
 
@@ -48,12 +47,7 @@ std::string DescribeOptimizer(const OptimizerOptions& optimizer) {
 }
 
 int64_t ChunkBytesOf(const JobOptions& options) {
-  if (options.sparsity.share > 0) return kChunkBytesMax;
-  if (options.chunk_bytes == kChunkAuto &&
-      options.overlap == Overlap::kDecoupled) {
-    return kChunkBytesMax;
-  }
-  return options.chunk_bytes;
+  return options.sparsity.share > 0 ? kChunkBytesMax : options.chunk_bytes;
 }
 
 PlanRules RulesFor(const JobOptions& options, PlanRules rules) {

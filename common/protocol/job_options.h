@@ -45,13 +45,11 @@ enum class NanPolicy {
 enum class Overlap {
   // "none": workers send no gradient before the whole backward pass is over.
   kNone,
-  // "wfbp": the first half begins as soon as the layer's gradient exists, and
-  // the second half follows at once. Zhang et al., "Poseidon", algorithm 2
-  // (wait-free backpropagation).
+  // "wfbp": the first half begins as soon as the layer's gradient exists.
+  // Zhang et al., "Poseidon", algorithm 2 (wait-free backpropagation). The
+  // second half follows as soon as nothing more urgent travels
+  // (Job::SendPriority).
   kWaitFree,
-  // "dear": the first half is as with "wfbp". The second halves follow in
-  // forward order, during the next forward pass. Zhang et al., "DeAR".
-  kDecoupled,
 };
 
 // Returns the name of `overlap`, as --overlap takes it.
@@ -190,9 +188,7 @@ struct JobOptions {
 std::string DescribeOptimizer(const OptimizerOptions& optimizer);
 
 // Returns the `chunk_bytes` of the job's placements (Placement::Make). The
-// layer with the norms of a sparse job's blocks is one chunk. With
-// Overlap::kDecoupled the timeline expects more of small chunks than they give:
-// it would choose servers where a ring is 13 % faster (docs/benchmarks.md).
+// layer with the norms of a sparse job's blocks is one chunk.
 int64_t ChunkBytesOf(const JobOptions& options);
 
 // Returns `rules` with the restrictions that `options` put on every plan. For

@@ -366,6 +366,9 @@ struct Measured {
   // Bytes per second that the workers of the host together hand each other
   // through memory, from the worker that measures it.
   std::optional<double> memory_rate;
+  // True if the worker's caller waits for layers in forward passes
+  // (TimeModel::waits_in_forward).
+  bool waits_in_forward = false;
   // Mean time from the push of each layer of the model to its result, for the
   // status; zero: no round of the layer was done since the last report. Empty:
   // not known.

@@ -67,9 +67,9 @@ std::vector<int64_t> PredictedBytes(const JobOptions& options,
   std::vector<int64_t> bytes = PredictInitialBytes(
       plan.plan.routes, plan.placement, hosts, kFrameHeaderBytes,
       kFrameElementsMax, options.optimizer_place == OptimizerPlace::kServer);
-  const std::vector<int64_t> step = PredictLinkBytes(
-      plan.layers, plan.plan.routes, plan.placement, hosts, kFrameHeaderBytes,
-      kFrameElementsMax, options.overlap == Overlap::kDecoupled);
+  const std::vector<int64_t> step =
+      PredictLinkBytes(plan.layers, plan.plan.routes, plan.placement, hosts,
+                       kFrameHeaderBytes, kFrameElementsMax);
   for (size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] = SaturateToInt64(bytes[i] + WideInteger{step[i]} * steps);
   }

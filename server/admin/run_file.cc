@@ -70,10 +70,13 @@ absl::StatusOr<std::vector<WorkerResult>> ReadWorkers(const Json& list) {
 // waits for the slowest worker.
 TimeModel SlowestOf(const std::vector<WorkerResult>& workers) {
   TimeModel model;
+  model.waits_in_forward = true;
   model.link.rate = std::numeric_limits<double>::infinity();
   model.times.resize(workers[0].layers.size());
   for (const WorkerResult& worker : workers) {
     const WorkerResult::Measured& measured = *worker.measured;
+    model.waits_in_forward =
+        model.waits_in_forward && measured.waits_in_forward;
     if (measured.link.has_value()) {
       model.link = SlowerOf(model.link, *measured.link);
     }
@@ -140,7 +143,6 @@ absl::StatusOr<ExplainedPlan> ExplainRun(absl::string_view json) {
   std::vector<LayerSpec> layers = LayersOf(workers[0]);
   options.rules = RulesFor(spec.options, spec.rules);
   options.time = SlowestOf(workers);
-  options.time->decoupled = spec.options.overlap == Overlap::kDecoupled;
   options.time->share = 1 - spec.options.sparsity.share;
   options.time->sequential = spec.options.overlap == Overlap::kNone;
   NEREUS_TRY(options.time->Validate(layers));

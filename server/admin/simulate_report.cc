@@ -50,7 +50,8 @@ std::string FormatQuestion(const SimulateReport& report) {
       ", scheme ", asked.plan.rules.scheme_name(), ", cost ",
       CostKindName(asked.plan.rules.cost), ", wire ",
       asked.plan.rules.wire_name(), ", overlap ",
-      OverlapName(asked.job.overlap), ", fusion ",
+      OverlapName(asked.job.overlap),
+      asked.waits_in_forward ? "" : ", waits at the end", ", fusion ",
       report.result.fusion_bytes == kNoFusion
           ? "off"
           : absl::StrCat(report.result.fusion_bytes, " bytes"),
@@ -275,6 +276,7 @@ std::string FormatSimulateJson(const SimulateReport& report) {
       {"cost", std::string(CostKindName(asked.plan.rules.cost))},
       {"wire", asked.plan.rules.wire_name()},
       {"overlap", std::string(OverlapName(asked.job.overlap))},
+      {"waits_in_forward", asked.waits_in_forward},
       {"quorum", std::string(QuorumName(asked.job.rounds.quorum))},
       {"sparsity", asked.job.sparsity.share},
       {"fusion_bytes", report.result.fusion_bytes == kNoFusion

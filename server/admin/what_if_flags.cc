@@ -53,6 +53,10 @@ void WhatIfFlags::Register(CLI::App& app) {
       app, spec_,
       {"scheme", "cost", "wire", "overlap", "fusion", "chunk", "quorum",
        "staleness", "resync", "sparsity", "block", "dense-steps"});
+  AddSwitch(app, "waits-at-end", waits_at_end_,
+            "programs wait for all layers at the end of a step, as those of "
+            "PyTorch do by default; without it, for each layer before its "
+            "forward");
   AddSwitch(app, "all-layers", all_layers_,
             "show a line for each layer; without it, equal layers share a "
             "line");
@@ -120,6 +124,7 @@ absl::StatusOr<WhatIf> WhatIfFlags::Make(bool needs_times) const {
         "itself, as without --hosts");
   }
   WhatIf what_if = asked_;
+  what_if.waits_in_forward = !waits_at_end_;
   what_if.layers = NEREUS_TRY(Layers());
   what_if.plan.cluster = cluster_;
   if (cluster_.servers == 0)

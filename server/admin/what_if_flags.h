@@ -68,6 +68,8 @@ class WhatIfFlags {
   std::string compute_trace_;
   // Options of the job.
   JobSpec spec_;
+  // True with --waits-at-end.
+  bool waits_at_end_ = false;
   // True with --all-layers.
   bool all_layers_ = false;
 };

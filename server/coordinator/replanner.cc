@@ -63,7 +63,8 @@ bool Differs(const LinkSpeed& a, const LinkSpeed& b) {
 // has changed.
 bool Differs(const Measured& a, const Measured& b) {
   if (a.link.has_value() != b.link.has_value() ||
-      a.memory_rate.has_value() != b.memory_rate.has_value()) {
+      a.memory_rate.has_value() != b.memory_rate.has_value() ||
+      a.waits_in_forward != b.waits_in_forward) {
     return true;
   }
   return (a.link.has_value() && Differs(*a.link, *b.link)) ||
@@ -176,6 +177,8 @@ Measured Replanner::Slowest() const {
       time.backward = std::max(time.backward, other.backward);
     }
     slowest.step_time = std::max(slowest.step_time, measured.step_time);
+    slowest.waits_in_forward =
+        slowest.waits_in_forward && measured.waits_in_forward;
     if (measured.link.has_value()) {
       slowest.link =
           SlowerOf(slowest.link.value_or(*measured.link), *measured.link);
@@ -243,7 +246,7 @@ PlanOptions Replanner::OptionsFor(const Job& job, int workers,
   model.times = known_->times;
   model.link = *known_->link;
   if (known_->memory_rate.has_value()) model.memory_rate = *known_->memory_rate;
-  model.decoupled = job.decoupled();
+  model.waits_in_forward = known_->waits_in_forward;
   model.share = 1 - job.options.sparsity.share;
   model.sequential = job.options.overlap == Overlap::kNone;
   return options;

@@ -102,14 +102,7 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
   if (header.round <= requests_.pulled[position]) return Landing::Discard();
   const EpochWorker& asker = job.workers[position];
   if (uses_servers() && header.round >= asker.first_step) {
-    if (epoch_.IsAskedBy(held_.chunk, header.round, asker.rank)) {
-      // A worker may ask for the last closed round and for the open one. In
-      // partial rounds it may ask before its whole contribution has arrived.
-      const bool may_ask =
-          job.partial() ? header.round <= partial_.counted(asker.rank) + 1
-                        : header.round == round_ - 1 || header.round == round_;
-      if (may_ask) return Landing::Scratch();
-    } else if (!job.partial() && header.round <= round_) {
+    if (!job.partial() && header.round <= round_) {
       // In a new epoch a worker asks for a result that it may have lost. If no
       // answer is due (WasComplete), the request is discarded. A round before
       // the last closed one is no error: the sender contributes through the
@@ -132,7 +125,7 @@ absl::StatusOr<Landing> ChunkRounds::OnPullHeader(const FrameHeader& header,
 // If a round was complete when the epoch began, the server sends its result
 // only to workers that ask. A worker asks together with its first contribution
 // of an epoch. The server sends the results of all other rounds to all carriers
-// unasked, except with Overlap::kDecoupled.
+// unasked.
 bool ChunkRounds::WasComplete(int64_t round) const {
   const uint64_t epoch = epoch_.job->epoch;
   const bool closed = round == round_ - 1 && held_.closed_in < epoch;
@@ -234,7 +227,7 @@ void ChunkRounds::Close(Outbox& out) {
   }
   // The contributors wait for the result, so it is sent unasked. If the round
   // was complete in an earlier epoch, workers ask for the result instead.
-  if (epoch_.serves() && completed_in_ == job.epoch && !job.decoupled()) {
+  if (epoch_.serves() && completed_in_ == job.epoch) {
     held_.Broadcast(epoch_, round_, epoch_.CarriersOf(held_.chunk, round_),
                     result, out);
   }
@@ -367,7 +360,6 @@ void ChunkRounds::OnPartialFrame(const Frame& frame, int position,
     if (!whole) return;
     AdvancePartial(out);
   }
-  if (epoch_.job->decoupled()) return;  // Workers pull the answer.
   requests_.repeated[position] = step;
   Answer({rank, step}, out);
 }

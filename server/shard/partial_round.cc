@@ -40,8 +40,8 @@ absl::StatusOr<Landing> PartialRound::OnHeader(const Job& job,
   const int64_t frame = NEREUS_TRY(FrameIndex(header, elements_));
   // Lets a repeated contribution through: its answer may have been lost with
   // the epoch before.
-  const bool asks_again = header.round < next && header.offset == 0 &&
-                          header.round > repeated && !job.decoupled();
+  const bool asks_again =
+      header.round < next && header.offset == 0 && header.round > repeated;
   if (asks_again) return Landing::Scratch();
   return Has(rank, header.round, frame) ? Landing::Discard()
                                         : Landing::Scratch();

@@ -13,13 +13,4 @@ RankList ShardEpoch::CarriersOf(const Chunk& chunk, int64_t round) const {
   return ranks;
 }
 
-// In partial rounds each worker contributes and asks for itself. In other
-// rounds a worker that is not the carrier gets results from the carrier of its
-// host.
-bool ShardEpoch::IsAskedBy(const Chunk& chunk, int64_t round,
-                           int32_t rank) const {
-  if (!job->decoupled() || job->partial()) return job->decoupled();
-  return CarrierOf(chunk, round, job->LineupOf(round).HostOf(rank)) == rank;
-}
-
 }  // namespace nereus

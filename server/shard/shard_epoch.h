@@ -39,10 +39,6 @@ struct ShardEpoch {
   }
   // Returns the ranks of the chunk's carriers, one for each host of `round`.
   RankList CarriersOf(const Chunk& chunk, int64_t round) const;
-  // True if the worker `rank` must ask for the result of `round` to get it from
-  // the servers. With Overlap::kDecoupled this is so for the chunk's carriers,
-  // in partial rounds for all workers. Without it this is so for no worker.
-  bool IsAskedBy(const Chunk& chunk, int64_t round, int32_t rank) const;
 
   // True if the servers aggregate the gradients of `layer`.
   bool UsesServers(int layer) const {

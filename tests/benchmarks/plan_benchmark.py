@@ -47,12 +47,14 @@ def main():
                         help="Gbit/s of each machine, in each direction")
     parser.add_argument("--models", nargs="+", default=list(MODELS),
                         choices=MODELS)
-    parser.add_argument("--overlap", default="wfbp", choices=["wfbp", "dear"])
+    parser.add_argument("--waits-at-end", action="store_true",
+                        help="of programs that wait at the end of a step")
     parser.add_argument("--json", action="store_true",
                         help="prints a JSON object per line, without a summary")
     args = parser.parse_args()
     if not os.access(NEREUSCTL, os.X_OK):
         sys.exit("nereusctl is not built: see --help")
+    waits = ["--waits-at-end"] if args.waits_at_end else []
     against_single = []
     against_bytes = []
     if not args.json:
@@ -63,7 +65,7 @@ def main():
         for rate in args.rates:
             for workers in args.workers:
                 seconds = {plan: simulate(model, MODELS[model], rate, workers,
-                                          flags + [f"--overlap={args.overlap}"])
+                                          flags + waits)
                            for plan, flags in PLANS.items()}
                 single = min(seconds[plan]
                              for plan in ("server", "factor", "ring"))

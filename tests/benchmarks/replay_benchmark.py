@@ -70,10 +70,10 @@ def cases():
         "dear": Case(
             "20 equal layers, all-reduce four times forward", EQUAL, 1, 0.096,
             0.192,
-            {f"{scheme} {overlap}":
-             [f"--scheme={scheme}", f"--overlap={overlap}"]
+            {f"{scheme} {waits}":
+             [f"--scheme={scheme}", *(["--waits-at-end"] if waits == "at-end" else [])]
              for scheme in ("ring", "server")
-             for overlap in ("wfbp", "dear")}, 0),
+             for waits in ("at-end", "in-forward")}, 0),
         "fusion": Case(
             "160 layers of 4 KB", SMALL, 1, 0.002, 0.004,
             {f"{scheme} {fusion}":
@@ -125,9 +125,11 @@ def measure(hosts, case, flags, steps):
     with tempfile.TemporaryDirectory() as folder:
         model, trace = write_case(case, folder)
         with Job(hosts, folder) as job:
+            of_worker = [flag for flag in flags if flag == "--waits-at-end"]
             job.start_nereus(
-                model, trace, case.batch, steps, flags,
-                [f"--delay-in-turn={case.delay}"])
+                model, trace, case.batch, steps,
+                [flag for flag in flags if flag not in of_worker],
+                [f"--delay-in-turn={case.delay}", *of_worker])
             results = job.finish()
     return [seconds for result in results
             for seconds in result["step_seconds"][warm_up:]]

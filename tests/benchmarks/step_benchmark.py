@@ -24,9 +24,9 @@ Nereus plans by its workers' measurements during training. The plan changes once
 or twice in the first half minute, which does not count. Variants:
   fp32            the defaults
   wire=auto       may send bf16 where this is faster
-  dear            requests results in the order of the next forward
-                  (--overlap=dear)
-  ring, dear-ring all layers on a ring (--scheme=ring), without a search
+  ring, server    all layers that way (--scheme=ring), without a search
+  at-end          waits for all layers at the end of a step (--waits-at-end), as
+                  DDP does
 Seconds are of all counted steps, of all workers and of all runs; variants run
 in turn. Many workers need more of the processor than one machine has: --slower
 gives them time. CPU seconds are of all processes, per step of the whole job; those of
@@ -95,13 +95,14 @@ class Nereus:
     transport = "socket"
     settling = SETTLING
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, waits_at_end=False):
         self.flags = flags
+        self.worker_flags = ["--waits-at-end"] if waits_at_end else []
 
     def start(self, job, model, trace, steps):
         job.start_nereus(model, trace, BATCH, steps,
                          ["--log-level=warning", *self.flags],
-                         ["--log-level=warning"])
+                         ["--log-level=warning", *self.worker_flags])
 
 
 class Torch:
@@ -121,9 +122,9 @@ VARIANTS = {
     "ddp": Torch(),
     "fp32": Nereus(),
     "wire=auto": Nereus("--wire=auto"),
-    "dear": Nereus("--overlap=dear"),
     "ring": Nereus("--scheme=ring"),
-    "dear-ring": Nereus("--overlap=dear", "--scheme=ring"),
+    "server": Nereus("--scheme=server"),
+    "at-end": Nereus(waits_at_end=True),
 }
 
 

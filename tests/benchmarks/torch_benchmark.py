@@ -18,7 +18,7 @@ Variants:
   ddp       DistributedDataParallel with its defaults, over Gloo
   ddp-best  with gradient_as_bucket_view and static_graph
   nereus    the defaults: factors of Linears where they are faster
-  dear      with --overlap=dear: parameters are updated in the next forward
+  dear      with overlap="dear": parameters are updated in the next forward
   dense     without factors
   torch     PyTorch alone, in each process by itself
   alone     nereus.torch without a job, in each process by itself
@@ -60,7 +60,6 @@ def measure(hosts, variant, model, arguments):
             environment = {
                 "NEREUS_COORDINATOR": job.start_servers(
                     ["--log-level=warning",
-                     *(["--overlap=dear"] if variant == "dear" else []),
                      *(["--shared-memory=off"] if arguments.rate == "none" else [])]),
                 "NEREUS_SHARED_MEMORY": "off" if arguments.rate == "none" else "auto"}
         if variant in (*JOINING, "alone"):

@@ -48,7 +48,7 @@ FrameHeader SomeHeader() {
 // requires a new version.
 constexpr HeaderBytes kGolden = {
     0x4e, 0x52, 0x53, 0x31,                          // "NRS1"
-    0x12,                                            // version
+    0x13,                                            // version
     0x04,                                            // kind: result
     0x01,                                            // wire: float32
     0x06,                                            // part
@@ -63,7 +63,7 @@ constexpr HeaderBytes kGolden = {
     0x83, 0x92, 0x06, 0xe3,                          // payload CRC-32C
     0x00, 0x00,                                      // exponent
     0x00, 0x00,                                      // frames
-    0x29, 0x9b, 0x0a, 0x85,  // CRC-32C of all bytes above
+    0xd1, 0x46, 0x40, 0x1b,  // CRC-32C of all bytes above
 };
 
 HeaderBytes Encode(const FrameHeader& header) {
@@ -78,8 +78,8 @@ void Seal(HeaderBytes& bytes) {
   std::memcpy(bytes.data() + 60, &crc, sizeof(crc));
 }
 
-TEST(FrameHeaderTest, HeaderHasTheBytesOfVersion18) {
-  ASSERT_EQ(kProtocolVersion, 18u) << "a new version needs new golden bytes";
+TEST(FrameHeaderTest, HeaderHasTheBytesOfVersion19) {
+  ASSERT_EQ(kProtocolVersion, 19u) << "a new version needs new golden bytes";
   EXPECT_EQ(Encode(SomeHeader()), kGolden);
   EXPECT_EQ(*DecodeFrameHeader(kGolden), SomeHeader());
 }
@@ -162,8 +162,8 @@ TEST_P(BadFieldTest, BadFieldIsRefusedWithItsValue) {
 
 const BadField kBadFieldRows[] = {
     {"Magic", 0, {'N', 'R', 'S', '2'}, "magic is 844321358"},
-    {"OlderVersion", 4, {17}, "protocol version is 17, expected 18"},
-    {"NewerVersion", 4, {19}, "protocol version is 19, expected 18"},
+    {"OlderVersion", 4, {18}, "protocol version is 18, expected 19"},
+    {"NewerVersion", 4, {20}, "protocol version is 20, expected 19"},
     {"KindZero", 5, {0}, "kind is 0"},
     {"KindAfterTheLast", 5, {21}, "kind is 21"},
     {"KindHighest", 5, {255}, "kind is 255"},

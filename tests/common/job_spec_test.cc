@@ -98,7 +98,7 @@ constexpr Value kValues[] = {
     {"beta1", "0.8"},
     {"beta2", "0.9999"},
     {"epsilon", "1e-07"},
-    {"overlap", "dear"},
+    {"overlap", "none"},
     {"fusion", "65536"},
     {"chunk", "524288"},
     {"quorum", "majority"},
@@ -166,11 +166,9 @@ TEST(JobOptionTableTest, ChunkIsAutomaticOrInRange) {
   EXPECT_THAT(RefusalOf("chunk", "4096"), HasSubstr("from 262144 to 2097152"));
 }
 
-TEST(JobOptionTableTest, SparseAndDecoupledJobsHaveTheLargestChunks) {
+TEST(JobOptionTableTest, SparseJobsHaveTheLargestChunks) {
   JobOptions options;
   EXPECT_EQ(ChunkBytesOf(options), kChunkAuto);
-  options.overlap = Overlap::kDecoupled;
-  EXPECT_EQ(ChunkBytesOf(options), kChunkBytesMax);
   options.chunk_bytes = kChunkBytesMin;
   EXPECT_EQ(ChunkBytesOf(options), kChunkBytesMin);
   EXPECT_EQ(RulesFor(options, {}).chunk_bytes, kChunkBytesMin);

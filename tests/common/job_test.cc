@@ -91,13 +91,13 @@ TEST(JobTest, ContributorsAreWorkersThatBeganByThatStep) {
   }
 }
 
-TEST(JobTest, OnlyDecoupledRoundsSendTheFirstLayersFirst) {
+TEST(JobTest, TheFirstLayersAreSentFirst) {
   Job job;
   FrameHeader header;
   header.layer = 7;
-  EXPECT_EQ(job.SendPriority(header), 0u);  // All layers are equally urgent.
-  job.options.overlap = Overlap::kDecoupled;
   EXPECT_EQ(job.SendPriority(header), 7u);
+  job.pool.layer = 7;  // The block layer, on whose result the others wait.
+  EXPECT_EQ(job.SendPriority(header), 0u);
 }
 
 TEST(JobTest, WorkersOwnTheLayersThatTheyUpdate) {

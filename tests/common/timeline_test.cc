@@ -148,7 +148,7 @@ TEST(TimelineTest, WorkersOfAHostHandValuesOnThroughMemory) {
   EXPECT_EQ(Play(layers, {3, 1, 1}, model, Scheme::kRing), 3 + 100 * (2 + 2));
   EXPECT_EQ(Play(layers, {3, 1, 1}, model, Scheme::kRing, WireType::kBfloat16),
             3 + 100 * (2 + 2));
-  model.decoupled = true;
+  model.waits_in_forward = true;
   EXPECT_EQ(Play(layers, {3, 1, 1}, model, Scheme::kRing), 3 + 100 * (2 + 2));
 }
 
@@ -184,11 +184,11 @@ TEST(TimelineTest, FactorsAndPartsOfProductsPassThroughMemory) {
 
 // The product of layer b's factors is made behind the backward pass of layer a,
 // for 10 s, before the next forward pass.
-TEST(TimelineTest, DeviceDoesOneThingAtATimeInDecoupledRounds) {
+TEST(TimelineTest, DeviceDoesOneThingAtATime) {
   const std::vector<LayerSpec> layers = {VectorLayer("a", 10),
                                          FactorLayer("b", 8, 8, false, 2)};
   TimeModel model = Model({Seconds(30, 10), Seconds(1, 20)}, kInfinity);
-  model.decoupled = true;
+  model.waits_in_forward = true;
   const Placement placement = Place(layers, 2);
   const std::vector<Route> routes = {{Scheme::kRing, WireType::kFloat32},
                                      {Scheme::kFactor, WireType::kFloat32}};
@@ -198,23 +198,23 @@ TEST(TimelineTest, DeviceDoesOneThingAtATimeInDecoupledRounds) {
   EXPECT_EQ(played.seconds, played.compute_seconds);
 }
 
-// Layer b's factors arrive last, and its forward pass comes first. It does not
-// wait until the workers have handed on the mean of layer r, which takes 500 s.
+// Layer b's factors arrive last, and its forward pass comes first. It waits
+// neither for the sum of layer r nor for its mean, which pass through memory
+// for 500 s each.
 TEST(TimelineTest, ProductOfLateFactorsDoesNotWaitForLaterLayers) {
   const std::vector<LayerSpec> layers = {FactorLayer("b", 8, 8, false, 8),
                                          VectorLayer("r", 5000)};
   TimeModel model = Model({Seconds(1000, 1), Seconds(0, 1)}, kInfinity);
   model.memory_rate = 40;
-  model.decoupled = true;
+  model.waits_in_forward = true;
   const ClusterShape cluster = {4, 1, 2};
   const Placement placement = Place(layers, 1);
   const std::vector<Route> routes = {{Scheme::kFactor, WireType::kFloat32},
                                      {Scheme::kRing, WireType::kFloat32}};
   const double seconds =
       Timeline(layers, placement, cluster, model).Play(routes, kNoFusion);
-  // The sum of r takes 500 s, the factors of both hosts 25.6 s each, the parts
-  // of the product 6.4 s.
-  EXPECT_NEAR(seconds, 1000 + 500 + 2 * 25.6 + 6.4, 3);
+  // The factors of both hosts take 25.6 s each, the parts of the product 6.4 s.
+  EXPECT_NEAR(seconds, 1000 + 2 * 25.6 + 6.4, 4);
 }
 
 TEST(TimelineTest, MemoryWithoutASpeedIsRefused) {
@@ -235,13 +235,15 @@ TEST(TimelineTest, ServersOfAHostShareItsLink) {
   const TimeModel model = Model({Seconds(0, 0), Seconds(0, 0)});
   const double apart = Play(layers, {2, 2}, model, Scheme::kServer);
   EXPECT_EQ(Play(layers, {4, 2, 2}, model, Scheme::kServer), apart);
-  // Two servers on each host, with two chunks each, take twice as long.
+  // Two servers on each host, with two chunks each, take twice as long, and a
+  // chunk's time more: the last chunk leaves when its host has sent the results
+  // of the others.
   const std::vector<LayerSpec> four = {
       VectorLayer("a", 100), VectorLayer("b", 100), VectorLayer("c", 100),
       VectorLayer("d", 100)};
   const TimeModel longer =
       Model({Seconds(0, 0), Seconds(0, 0), Seconds(0, 0), Seconds(0, 0)});
-  EXPECT_EQ(Play(four, {4, 4, 2}, longer, Scheme::kServer), 2 * apart);
+  EXPECT_EQ(Play(four, {4, 4, 2}, longer, Scheme::kServer), 2.5 * apart);
 }
 
 TEST(TimelineTest, FactorsOfAllLocalWorkersLeaveByTheHostsLink) {
@@ -259,8 +261,8 @@ TEST(TimelineTest, FactorsOfAllLocalWorkersLeaveByTheHostsLink) {
 TEST(TimelineTest, SingleHostNeedsNoLink) {
   const std::vector<LayerSpec> layers = {FactorLayer("b", 8, 8, false, 2)};
   TimeModel model = Model({Seconds(1, 2)});
-  for (const bool decoupled : {false, true}) {
-    model.decoupled = decoupled;
+  for (const bool waits_in_forward : {false, true}) {
+    model.waits_in_forward = waits_in_forward;
     for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
       EXPECT_EQ(Play(layers, {4, 2, 1}, model, scheme), 3);
     }
@@ -301,7 +303,7 @@ TEST(TimelineTest, WithoutOverlapNothingLeavesBeforeTheEndOfBackward) {
 }
 
 // The figures of DeAR: forward 1, backward 2, all-reduce 4.
-TEST(TimelineTest, DecoupledRoundsAreRequestedDuringForward) {
+TEST(TimelineTest, RoundsOverlapWithForward) {
   constexpr double kStep = 100;
   const std::vector<LayerSpec> layers = Vectors(100, 10000);
   TimeModel model =
@@ -311,7 +313,7 @@ TEST(TimelineTest, DecoupledRoundsAreRequestedDuringForward) {
   model.link.rate = kRate * (10000 / 2 + kHeader) / (2 * kStep);
   EXPECT_NEAR(Play(layers, {2, 2}, model, Scheme::kRing) / (100 * kStep), 5,
               0.1);
-  model.decoupled = true;
+  model.waits_in_forward = true;
   EXPECT_NEAR(Play(layers, {2, 2}, model, Scheme::kRing) / (100 * kStep), 4,
               0.1);
 }
@@ -326,9 +328,9 @@ TEST(TimelineTest, FusedLayersShareMessages) {
     return Play(layers, {2, 1}, model, scheme, WireType::kFloat32,
                 fusion_bytes);
   };
-  // Only worker 1 pushes to shard 0 through the network. All messages follow
-  // the backward of the last layer, which ends at 10 + 10.
-  EXPECT_EQ(play(Scheme::kServer, kNoFusion), 20 + 11 * 1020);
+  // Only worker 1 pushes to shard 0 through the network. The first results are
+  // those of the most urgent layer, whose gradient comes last.
+  EXPECT_EQ(play(Scheme::kServer, kNoFusion), kComputed + 11 * 1020);
   // All layers are ready at once. The first leaves alone; the others find it
   // under way, and leave together. Results do the same.
   EXPECT_LE(play(Scheme::kServer, 1 << 20), kComputed + 2 * (10 * 20 + 2010));
@@ -354,11 +356,11 @@ TEST(TimelineTest, DeferredLayersLeaveAtTheThreshold) {
   };
   EXPECT_THAT(played(0), ElementsAre(sync, sync, sync));
   EXPECT_THAT(played(84 * 4), ElementsAre(sync, sync, sync));
-  // c waits for b, and their message leaves first; a leaves alone.
-  EXPECT_THAT(played(84 * 4 + 1), ElementsAre(sync, 2 * sync, 1000 + sync));
-  // Both wait for a, the last layer, and leave with it.
+  // c waits for b, and leaves behind it; a leaves alone.
+  EXPECT_THAT(played(84 * 4 + 1), ElementsAre(sync, sync, 1000 + 2 * sync));
+  // Both wait for a, the last layer, and leave behind it.
   EXPECT_THAT(played(84 * 4 * 100),
-              ElementsAre(3 * sync, 1000 + 2 * sync, 2000 + sync));
+              ElementsAre(sync, 1000 + 2 * sync, 2000 + 3 * sync));
 }
 
 TEST(TimeCostTest, BestFusionIsNoWorseThanOthers) {

@@ -233,15 +233,15 @@ TEST(HostTrafficTest, SegmentsFollowTheRingOfHosts) {
                           4 * (2400 - 208 - 2 * 208 - 184)));
 }
 
-TEST(HostTrafficTest, FramesAndPullsCountOnceForEachHost) {
+TEST(HostTrafficTest, FramesCountOnceForEachHost) {
   // 65537 elements are two frames. Three hosts of two workers; the shard is on
   // host 0, which sends to two hosts.
   const LayerSpec layer = Conv(65537);
-  const int64_t host = 2 * (4 * 65537 + 2 * 48) + 48;
-  EXPECT_THAT(PredictLinkBytes({layer}, {Route{Scheme::kServer}},
-                               Place({layer}, 1), HostMap::Of({6, 1, 3}), 48,
-                               kFrameMax, /*decoupled=*/true),
-              ElementsAre(2 * host, host, host));
+  const int64_t host = 2 * (4 * 65537 + 2 * 48);
+  EXPECT_THAT(
+      PredictLinkBytes({layer}, {Route{Scheme::kServer}}, Place({layer}, 1),
+                       HostMap::Of({6, 1, 3}), 48, kFrameMax),
+      ElementsAre(2 * host, host, host));
 }
 
 TEST(InitialTrafficTest, EachWorkerOfAHostFetchesByItself) {

@@ -19,7 +19,8 @@ struct JobCase {
   const char* name;
   std::optional<Scheme> forced;
   OptimizerPlace place = OptimizerPlace::kServer;
-  Overlap overlap = Overlap::kWaitFree;
+  // True if workers wait for each layer in the next forward pass.
+  bool by_layer = false;
   WireType wire = WireType::kFloat32;
   int64_t fusion_bytes = kNoFusion;
   // True if the pinned memory of a worker is little more than its largest
@@ -38,7 +39,6 @@ ServerOptions Options(const JobCase& job) {
   options.spec.rules.wire = job.wire;
   options.spec.options.deterministic = true;
   options.spec.options.optimizer_place = job.place;
-  options.spec.options.overlap = job.overlap;
   options.spec.options.fusion_bytes = job.fusion_bytes;
   options.spec.options.nan = job.nan;
   if (job.sparsity > 0) {
@@ -60,8 +60,7 @@ class AllJobsTest : public NeedsGpu<testing::TestWithParam<JobCase>> {};
 TEST_P(AllJobsTest, GpusAndCpusComputeEqualBits) {
   const JobCase& job = GetParam();
   constexpr int64_t kSteps = 10;
-  const bool by_layer = job.overlap == Overlap::kDecoupled &&
-                        job.place == OptimizerPlace::kServer;
+  const bool by_layer = job.by_layer && job.place == OptimizerPlace::kServer;
   std::vector<std::vector<std::vector<float>>> replicas;
   {
     LocalCluster cluster(Options(job));
@@ -104,31 +103,29 @@ INSTANTIATE_TEST_SUITE_P(
         JobCase{"Ring", Scheme::kRing},
         JobCase{"WorkersUpdate", std::nullopt, OptimizerPlace::kWorker},
         JobCase{"RingWorkersUpdate", Scheme::kRing, OptimizerPlace::kWorker},
-        JobCase{"Dear", std::nullopt, OptimizerPlace::kServer,
-                Overlap::kDecoupled},
+        JobCase{"Dear", std::nullopt, OptimizerPlace::kServer, true},
         JobCase{"DearWorkersUpdate", Scheme::kRing, OptimizerPlace::kWorker,
-                Overlap::kDecoupled},
-        JobCase{"Bfloat16", Scheme::kServer, OptimizerPlace::kServer,
-                Overlap::kWaitFree, WireType::kBfloat16},
-        JobCase{"Fused", std::nullopt, OptimizerPlace::kServer,
-                Overlap::kWaitFree, WireType::kFloat32, 1 << 20},
-        JobCase{"Scarce", std::nullopt, OptimizerPlace::kServer,
-                Overlap::kWaitFree, WireType::kFloat32, kNoFusion, true},
-        JobCase{"ScarceFused", std::nullopt, OptimizerPlace::kWorker,
-                Overlap::kWaitFree, WireType::kFloat32, 1 << 22, true},
-        JobCase{"ScarceFactors", Scheme::kFactor, OptimizerPlace::kWorker,
-                Overlap::kDecoupled, WireType::kFloat32, kNoFusion, true},
-        JobCase{"Sparse", Scheme::kServer, OptimizerPlace::kServer,
-                Overlap::kWaitFree, WireType::kFloat32, kNoFusion, false, 0.5},
-        JobCase{"SparseRing", Scheme::kRing, OptimizerPlace::kServer,
-                Overlap::kWaitFree, WireType::kFloat32, kNoFusion, false, 0.7},
+                true},
+        JobCase{"Bfloat16", Scheme::kServer, OptimizerPlace::kServer, false,
+                WireType::kBfloat16},
+        JobCase{"Fused", std::nullopt, OptimizerPlace::kServer, false,
+                WireType::kFloat32, 1 << 20},
+        JobCase{"Scarce", std::nullopt, OptimizerPlace::kServer, false,
+                WireType::kFloat32, kNoFusion, true},
+        JobCase{"ScarceFused", std::nullopt, OptimizerPlace::kWorker, false,
+                WireType::kFloat32, 1 << 22, true},
+        JobCase{"ScarceFactors", Scheme::kFactor, OptimizerPlace::kWorker, true,
+                WireType::kFloat32, kNoFusion, true},
+        JobCase{"Sparse", Scheme::kServer, OptimizerPlace::kServer, false,
+                WireType::kFloat32, kNoFusion, false, 0.5},
+        JobCase{"SparseRing", Scheme::kRing, OptimizerPlace::kServer, false,
+                WireType::kFloat32, kNoFusion, false, 0.7},
         JobCase{"SparseDearScarce", Scheme::kServer, OptimizerPlace::kServer,
-                Overlap::kDecoupled, WireType::kFloat32, kNoFusion, true, 0.9},
-        JobCase{"SparseFused", std::nullopt, OptimizerPlace::kServer,
-                Overlap::kWaitFree, WireType::kBfloat16, 1 << 20, false, 0.8},
-        JobCase{"Votes", std::nullopt, OptimizerPlace::kServer,
-                Overlap::kWaitFree, WireType::kFloat32, kNoFusion, false, 0.0,
-                NanPolicy::kSkip},
+                true, WireType::kFloat32, kNoFusion, true, 0.9},
+        JobCase{"SparseFused", std::nullopt, OptimizerPlace::kServer, false,
+                WireType::kBfloat16, 1 << 20, false, 0.8},
+        JobCase{"Votes", std::nullopt, OptimizerPlace::kServer, false,
+                WireType::kFloat32, kNoFusion, false, 0.0, NanPolicy::kSkip},
         JobCase{.name = "FactorAdam",
                 .forced = Scheme::kFactor,
                 .rule = UpdateRule::kAdam},

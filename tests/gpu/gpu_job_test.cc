@@ -56,7 +56,7 @@ TEST_F(GpuJobTest, JobOnAGpuLearnsAsWellAsOnACpu) {
        std::vector<std::vector<std::string>>{
            {},
            {"--optimizer=worker", "--scheme=ring"},
-           {"--overlap=dear", "--update=adam", "--learning-rate=0.001"},
+           {"--update=adam", "--learning-rate=0.001"},
            {"--optimizer=worker", "--update=adam", "--learning-rate=0.001",
             "--wire=bf16"}}) {
     std::vector<std::string> on = flags;

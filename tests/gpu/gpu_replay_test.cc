@@ -46,7 +46,6 @@ struct JobCase {
   int workers = 1;
   std::optional<Scheme> forced;
   OptimizerPlace place = OptimizerPlace::kServer;
-  Overlap overlap = Overlap::kWaitFree;
 };
 
 class GpuReplayTest : public NeedsGpu<testing::TestWithParam<JobCase>> {
@@ -60,7 +59,6 @@ class GpuReplayTest : public NeedsGpu<testing::TestWithParam<JobCase>> {
     options.spec.shards = 2;
     options.spec.rules.forced = job.forced;
     options.spec.options.optimizer_place = job.place;
-    options.spec.options.overlap = job.overlap;
     LocalCluster cluster(options);
     Mutex mu;
     std::vector<json> reports;
@@ -140,9 +138,7 @@ INSTANTIATE_TEST_SUITE_P(
                             OptimizerPlace::kWorker},
                     JobCase{"Factor", 2, Scheme::kFactor},
                     JobCase{"FactorWorkersUpdate", 2, Scheme::kFactor,
-                            OptimizerPlace::kWorker},
-                    JobCase{"Dear", 2, Scheme::kServer, OptimizerPlace::kServer,
-                            Overlap::kDecoupled}),
+                            OptimizerPlace::kWorker}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -90,8 +90,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         SwitchCase{"ServersUpdate", OptimizerPlace::kServer, UpdateRule::kAdam},
         SwitchCase{"WorkersUpdate", OptimizerPlace::kWorker, UpdateRule::kSgd},
-        SwitchCase{"Dear", OptimizerPlace::kServer, UpdateRule::kSgd,
-                   Overlap::kDecoupled},
+        SwitchCase{"NoOverlap", OptimizerPlace::kServer, UpdateRule::kSgd,
+                   Overlap::kNone},
         SwitchCase{"Float16", OptimizerPlace::kServer, UpdateRule::kAdam,
                    Overlap::kWaitFree, WireType::kFloat16}),
     [](const auto& info) { return info.param.name; });

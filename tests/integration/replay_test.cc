@@ -72,8 +72,7 @@ TEST_P(ReplayTest, ReplayDoesAllStepsInNoLessThanTheirTime) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Overlaps, ReplayTest,
-                         testing::Values(Overlap::kNone, Overlap::kWaitFree,
-                                         Overlap::kDecoupled),
+                         testing::Values(Overlap::kNone, Overlap::kWaitFree),
                          [](const auto& info) {
                            return std::string(OverlapName(info.param));
                          });

@@ -109,16 +109,10 @@ INSTANTIATE_TEST_SUITE_P(
                    UpdateRule::kSgd},
         SchemeCase{"NoOverlap", std::nullopt, OptimizerPlace::kServer,
                    UpdateRule::kSgd, Overlap::kNone},
-        SchemeCase{"Dear", std::nullopt, OptimizerPlace::kServer,
-                   UpdateRule::kAdam, Overlap::kDecoupled},
-        SchemeCase{"DearRing", Scheme::kRing, OptimizerPlace::kServer,
-                   UpdateRule::kAdam, Overlap::kDecoupled},
-        SchemeCase{"DearWorkersUpdate", std::nullopt, OptimizerPlace::kWorker,
-                   UpdateRule::kSgd, Overlap::kDecoupled},
         SchemeCase{"Bfloat16", std::nullopt, OptimizerPlace::kServer,
                    UpdateRule::kAdam, Overlap::kWaitFree, WireType::kBfloat16},
         SchemeCase{"Float16Ring", Scheme::kRing, OptimizerPlace::kServer,
-                   UpdateRule::kSgd, Overlap::kDecoupled, WireType::kFloat16},
+                   UpdateRule::kSgd, Overlap::kWaitFree, WireType::kFloat16},
         SchemeCase{"Float16WorkersUpdate", std::nullopt,
                    OptimizerPlace::kWorker, UpdateRule::kSgd,
                    Overlap::kWaitFree, WireType::kFloat16},
@@ -126,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(
                    UpdateRule::kAdam, Overlap::kWaitFree, WireType::kFloat32,
                    1 << 16},
         SchemeCase{"FusedRing", Scheme::kRing, OptimizerPlace::kServer,
-                   UpdateRule::kSgd, Overlap::kDecoupled, WireType::kBfloat16,
+                   UpdateRule::kSgd, Overlap::kWaitFree, WireType::kBfloat16,
                    1 << 20},
         SchemeCase{"WorkersUpdate", std::nullopt, OptimizerPlace::kWorker,
                    UpdateRule::kSgd}),
@@ -136,8 +130,7 @@ TEST(SchemesTest, LayerByLayerTrainingGivesTheSameBitsWithEachOverlap) {
   for (const std::optional<Scheme> forced :
        {std::optional<Scheme>(), std::optional(Scheme::kRing)}) {
     std::vector<Parameters> all;
-    for (const Overlap overlap :
-         {Overlap::kWaitFree, Overlap::kDecoupled, Overlap::kNone}) {
+    for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kNone}) {
       ServerOptions options = Job(3, 2);
       options.spec.rules.forced = forced;
       options.spec.options.deterministic = true;
@@ -153,19 +146,16 @@ TEST(SchemesTest, LayerByLayerTrainingGivesTheSameBitsWithEachOverlap) {
 // a resync, which waits for all workers.
 TEST(SchemesTest, PartialRoundsWithResyncEndWithEqualReplicas) {
   for (const Quorum quorum : {Quorum::kMajority, Quorum::kSolo}) {
-    for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
-      ServerOptions options = Job(3, 2);
-      options.spec.options.rounds.quorum = quorum;
-      options.spec.options.rounds.staleness = 3;
-      options.spec.options.rounds.resync_every = 20;
-      options.spec.options.overlap = overlap;
-      const auto parameters = RunJob(
-          options, [](int, ToyWorker& worker, const ClientOptions& client) {
-            return worker.Train(client, 20);
-          });
-      EXPECT_EQ(parameters[0], parameters[1]);
-      EXPECT_EQ(parameters[0], parameters[2]);
-    }
+    ServerOptions options = Job(3, 2);
+    options.spec.options.rounds.quorum = quorum;
+    options.spec.options.rounds.staleness = 3;
+    options.spec.options.rounds.resync_every = 20;
+    const auto parameters = RunJob(
+        options, [](int, ToyWorker& worker, const ClientOptions& client) {
+          return worker.Train(client, 20);
+        });
+    EXPECT_EQ(parameters[0], parameters[1]);
+    EXPECT_EQ(parameters[0], parameters[2]);
   }
 }
 
@@ -173,22 +163,19 @@ TEST(SchemesTest, PartialRoundsWithResyncEndWithEqualReplicas) {
 // of a job without sparsity. In later steps the replicas are equal, too.
 TEST(SchemesTest, SparseRoundsKeepReplicasEqual) {
   for (const Scheme forced : {Scheme::kServer, Scheme::kRing}) {
-    for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
-      std::map<double, Parameters> first;
-      for (const double sparsity : {0.0, 0.5, 0.51}) {
-        ServerOptions options = Job(2, 2);
-        options.spec.rules.forced = forced;
-        options.spec.options.overlap = overlap;
-        options.spec.options.sparsity.share = sparsity;
-        options.spec.options.sparsity.block_elements = 256;
-        options.spec.options.sparsity.dense_steps = sparsity == 0.5 ? 20 : 5;
-        const auto parameters = RunJob(options, TrainLayerByLayer);
-        EXPECT_EQ(parameters[0], parameters[1]);
-        first[sparsity] = parameters[0];
-      }
-      EXPECT_EQ(first[0.0], first[0.5]);
-      EXPECT_NE(first[0.0], first[0.51]);
+    std::map<double, Parameters> first;
+    for (const double sparsity : {0.0, 0.5, 0.51}) {
+      ServerOptions options = Job(2, 2);
+      options.spec.rules.forced = forced;
+      options.spec.options.sparsity.share = sparsity;
+      options.spec.options.sparsity.block_elements = 256;
+      options.spec.options.sparsity.dense_steps = sparsity == 0.5 ? 20 : 5;
+      const auto parameters = RunJob(options, TrainLayerByLayer);
+      EXPECT_EQ(parameters[0], parameters[1]);
+      first[sparsity] = parameters[0];
     }
+    EXPECT_EQ(first[0.0], first[0.5]);
+    EXPECT_NE(first[0.0], first[0.51]);
   }
 }
 

@@ -187,14 +187,12 @@ TEST_F(SharingTest, AWorkerThatWaitsForOthersHasNoTurn) {
   EXPECT_EQ(waits->client().WaitAll(0), absl::OkStatus());
 }
 
-// With decoupled rounds, a worker waits for the layers of a step in the forward
-// pass of the next one. `on_device`: the pushes are queued on a device, and the
+// A worker waits for the layers of a step in the forward pass of the next one.
+// `on_device`: the pushes are queued on a device, and the
 // last one ends the turn.
 TEST_F(SharingTest, AWorkerThatWaitsInItsForwardHasNoTurn) {
   for (const bool on_device : {false, true}) {
-    ServerOptions decoupled = Job("a", 2);
-    decoupled.spec.options.overlap = Overlap::kDecoupled;
-    LocalCluster one(decoupled);
+    LocalCluster one(Job("a", 2));
     LocalCluster two(Job("b", 1));
     std::vector<float> parameters = {0, 0};
     std::vector<float> gradient = {1, 1};

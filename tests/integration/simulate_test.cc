@@ -138,10 +138,9 @@ TEST(SimulateTest, PlanHasTheSameAnswer) {
 
 TEST(SimulateTest, StepsAreMeasuredUntilTheirTimesRepeat) {
   const auto seconds = [](const std::string& iterations) {
-    const Result result =
-        Simulate({"--model=resnet-50", "--workers=8", "--compute=0.1s",
-                  "--delay=3:0.05s", "--chunk=2097152",
-                  "--iterations=" + iterations, "--json"});
+    const Result result = Simulate({"--model=resnet-50", "--workers=8",
+                                    "--compute=0.1s", "--delay=turn:0.05s",
+                                    "--iterations=" + iterations, "--json"});
     EXPECT_EQ(result.exit_code, 0) << result.error;
     return nlohmann::json::parse(result.output)["iteration_seconds"]
         .get<double>();
@@ -222,11 +221,12 @@ TEST(SimulateTest, TenthOfTheBlocksTakesLessThanAFifthOfTheTime) {
 TEST(SimulateTest, PartialRoundsHideLateWorkers) {
   const auto with = [&](std::vector<std::string> more) {
     more.push_back("--delay=turn:3s");
+    more.push_back("--waits-at-end");
     return IterationSeconds(more);
   };
   // The network takes 3 s per step.
   const double all = with({});
-  EXPECT_NEAR(all - IterationSeconds({}), 3, 0.2);
+  EXPECT_NEAR(all - IterationSeconds({"--waits-at-end"}), 3, 0.2);
   EXPECT_GT(all / with({"--quorum=solo"}), 1.3);
   EXPECT_GT(all / with({"--quorum=each"}), 1.3);
   // With this staleness no worker may be ahead of another one. So rounds wait

@@ -22,7 +22,6 @@ class OneWorker:
     goes_back_at = None
     begins_at = 0  # Step at which the worker joins.
     may_skip = False
-    decoupled = False
     sends_factors = True
 
     def __init__(self, layers, stream=None, **_):
@@ -34,7 +33,7 @@ class OneWorker:
         self.waits = []
         self.aborted = []
         self.closed = False
-        self.traits = Traits(0, True, self.decoupled, self.may_skip, *[0] * 8)
+        self.traits = Traits(0, True, self.may_skip, *[0] * 8)
 
     def begin_step(self, stream=None):
         self.step += 1

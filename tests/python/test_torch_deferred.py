@@ -16,12 +16,6 @@ from one_worker import batch, equal, gradients, job, step
 from torch_scenarios import Net, loss_of
 
 
-@pytest.fixture(autouse=True)
-def decoupled(job):
-    job.decoupled = True
-    return job
-
-
 def sgd(model):
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
 
@@ -555,17 +549,3 @@ def test_wrong_uses_are_named(job):
     step(model, optimizer)
     with pytest.raises(nt.InvalidArgument, match="no closure"):
         optimizer.step(lambda: 0)
-
-
-def test_a_job_without_the_flag_is_an_error(job):
-    job.decoupled = False
-    with pytest.raises(nt.NereusError, match="needs a job with --overlap=dear"):
-        wrapped(Net())
-
-
-def test_a_job_with_the_flag_trains_a_program_without_it(caplog):
-    model = Net()
-    optimizer = nt.DistributedOptimizer(sgd(model), model=model)
-    step(model, optimizer)
-    assert "backward waits for all layers" in caplog.text
-    assert all(bool(torch.isfinite(each).all()) for each in gradients(model))

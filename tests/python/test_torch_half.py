@@ -51,7 +51,6 @@ def momentum(model):
 @pytest.mark.parametrize("overlap", [None, "dear"])
 @pytest.mark.parametrize("make", [adam, momentum])
 def test_parameters_in_bfloat16_have_the_bits_of_one_process(job, make, overlap):
-    job.decoupled = overlap is not None
     model = Half()
     plain = copy.deepcopy(model)
     before = copy.deepcopy(model)

@@ -295,8 +295,7 @@ class Program:
 
     def flags(self):
         """Flags of the job."""
-        flags = [f"--scheme={self.scheme}"]
-        return flags + (["--overlap=dear"] if self.has("dear") else [])
+        return [f"--scheme={self.scheme}"]
 
     def chance(self, *what):
         """Returns a random number in [0, 1) of the program, the same in each process."""

@@ -1,7 +1,7 @@
 // Tests of a shard, in this order: the rounds of a chunk and their refusals,
-// one epoch after the other, decoupled rounds, checkpoints, partial rounds, and
-// rounds of which only some blocks travel. Recovery is left to the laws of the
-// simulator. shard_backup_test.cc has shards with a backup.
+// one epoch after the other, checkpoints, partial rounds, and rounds of which
+// only some blocks travel. Recovery is left to the laws of the simulator.
+// shard_backup_test.cc has shards with a backup.
 
 #include "server/shard/shard.h"
 
@@ -647,87 +647,6 @@ TEST(ShardReportTest, ShardWithoutRoundsReportsNone) {
   }
 }
 
-// ---- Jobs with Overlap::kDecoupled: workers ask for each result.
-
-struct ShardPullTest : testing::TestWithParam<OptimizerPlace> {
-  static JobOptions Decoupled() {
-    JobOptions options = PlainSgd(GetParam());
-    options.overlap = Overlap::kDecoupled;
-    return options;
-  }
-  void CloseRound(int64_t round) {
-    for (const int worker : {0, 1}) running.Contribute(worker, round, {2, 2});
-  }
-  // Result of a round: the parameters, or the mean.
-  std::vector<float> Either(std::vector<float> parameters,
-                            std::vector<float> mean) const {
-    return GetParam() == OptimizerPlace::kServer ? parameters : mean;
-  }
-
-  ShardDriver running{/*workers=*/2, {1, 2}, Decoupled()};
-};
-
-INSTANTIATE_TEST_SUITE_P(Places, ShardPullTest,
-                         testing::Values(OptimizerPlace::kServer,
-                                         OptimizerPlace::kWorker),
-                         [](const auto& info) {
-                           return std::string(OptimizerPlaceName(info.param));
-                         });
-
-TEST_P(ShardPullTest, WorkersAreSentOnlyRequestedResults) {
-  running.Pull(1, 0);
-  EXPECT_THAT(running.Contribute(0, 0, {2, 2}).sent, IsEmpty());
-  // Worker 1 has asked before, worker 0 does so after.
-  const Effects closed = running.Contribute(1, 0, {4, 4});
-  ASSERT_THAT(closed.sent, SizeIs(1));
-  EXPECT_EQ(closed.sent[0].to, PeerId::Worker(1));
-  EXPECT_EQ(running.Result(closed, 0), Either({-2, -1}, {3, 3}));
-  const Effects pulled = running.Pull(0, 0);
-  ASSERT_THAT(pulled.sent, SizeIs(1));
-  EXPECT_EQ(pulled.sent[0].to, PeerId::Worker(0));
-  EXPECT_EQ(running.Result(pulled, 0), Either({-2, -1}, {3, 3}));
-}
-
-TEST_P(ShardPullTest, RoundIsSentOnce) {
-  for (int64_t round = 0; round < 3; ++round) {
-    CloseRound(round);
-    EXPECT_THAT(running.Pull(0, round).sent, SizeIs(1));
-    EXPECT_TRUE(running.Discards(running.PullOf(0, round)));
-  }
-}
-
-TEST_P(ShardPullTest, OnlyTheOpenAndTheLastRoundCanBePulled) {
-  CloseRound(0);
-  CloseRound(1);
-  for (const int64_t round : {0, 3}) {
-    running.ExpectRefused(running.PullOf(0, round).header, "round 2 is open");
-  }
-  for (const int64_t round : {1, 2}) running.Pull(0, round);
-}
-
-// The values before its first round are a worker's first values.
-TEST(ShardJoinerPullTest, WorkerWithoutAPartInARoundGetsNoResult) {
-  JobOptions options = PlainSgd();
-  options.overlap = Overlap::kDecoupled;
-  ShardDriver running(/*workers=*/1, {1}, options);
-  running.Contribute(0, 0, {2});
-  running.EnterWith({{0, 0}, {7, 2}});
-  running.ExpectRefused(running.PullOf(7, 0).header, "takes part from round 2");
-  running.Pull(7, 1);
-  const Effects closed = running.Contribute(0, 1, {2});
-  ASSERT_THAT(closed.sent, SizeIs(1));
-  EXPECT_EQ(closed.sent[0].to, PeerId::Worker(7));
-}
-
-// In a new epoch workers contribute again, and ask again.
-TEST_P(ShardPullTest, ContributionToAClosedRoundAsksForNothing) {
-  CloseRound(0);
-  running.Pull(0, 0);
-  running.Enter();
-  EXPECT_THAT(running.Contribute(0, 0, {2, 2}).sent, IsEmpty());
-  EXPECT_EQ(running.Result(running.Pull(0, 0), 0), Either({-1, 0}, {2, 2}));
-}
-
 // ---- Values that a shard saves for a checkpoint, and shards that begin from
 // one.
 
@@ -1205,21 +1124,6 @@ TEST(ShardPartialTest, StepsComeInOrder) {
   EXPECT_FALSE(shard.Discards(shard.Frames(0, 1)[0]));
   shard.ExpectRefused(shard.Frames(0, 2)[0].header,
                       "step 1 of this worker is next");
-}
-
-TEST(ShardPartialTest, WithDecoupledRoundsWorkersAsk) {
-  JobOptions options = Partial(Quorum::kSolo);
-  options.overlap = Overlap::kDecoupled;
-  const JobPtr job = PartialJob(2, options);
-  PartialShard shard(job);
-  EXPECT_THAT(shard.Push(0, 0), IsEmpty());
-  EXPECT_EQ(shard.round(), 1);
-  const Effects effects = shard.Pull(0, 0);
-  EXPECT_EQ(FloatsOf(effects.sent.at(0).frame.payload)[0], -G(0, 0) / 2);
-  // The round is closed. A worker that asks before its own contribution is here
-  // waits for that contribution, lest it is never sent again.
-  EXPECT_THAT(shard.Pull(1, 0).sent, IsEmpty());
-  EXPECT_THAT(shard.Push(1, 0), ElementsAre(std::pair{1, -G(0, 0) / 2}));
 }
 
 // ---- Rounds of which only some blocks travel.

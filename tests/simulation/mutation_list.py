@@ -252,10 +252,10 @@ add("a server updates before the verdict", [NAN],
 
 add("a worker updates by factors before the verdict", [NAN],
     ("worker/machine/peer_rounds.cc", """\
-         At(ledger_.next_round()).frames.missing() == 0 &&
+  return ledger_.is_sent() && At(ledger_.next_round()).frames.missing() == 0 &&
          ledger_.Skipped(ledger_.next_round()).has_value();
 """, """\
-         At(ledger_.next_round()).frames.missing() == 0;
+  return ledger_.is_sent() && At(ledger_.next_round()).frames.missing() == 0;
 """),
     ("worker/machine/peer_rounds.h",
      "return *ledger_.Skipped(ledger_.next_round());",
@@ -334,30 +334,22 @@ add("a mean is handed on before it is rounded for the wire", [SWARM],
     ("worker/machine/ring_exchange.cc", """\
   out.Add(RoundValues{MemoryOf(round, index), layer_.route().wire});
   round.frames.Mark(index);
-  if (ledger_.is_requested()) PassMean(round, index, out);
+  PassMean(round, index, out);
 """, """\
   round.frames.Mark(index);
-  if (ledger_.is_requested()) PassMean(round, index, out);
+  PassMean(round, index, out);
   out.Add(RoundValues{MemoryOf(round, index), layer_.route().wire});
 """))
 
 add("a round is done before this worker's part of it is sent", [SWARM],
     ("worker/machine/peer_rounds.cc",
-     "  return ledger_.is_sent() && ledger_.is_requested() &&\n",
-     "  return ledger_.is_open() && ledger_.is_requested() &&\n"))
+     "  return ledger_.is_sent() && At(",
+     "  return ledger_.is_open() && At("))
 
 add("a new epoch does not ask for results that were lost", [SWARM],
     ("worker/machine/server_exchange.cc",
      "  if (!is_first || job.epoch == kFirstEpoch || job.partial()) return false;\n",
      "  if (!is_first || job.epoch > 0 || job.partial()) return false;\n"))
-
-add("a new epoch does not ask again for results", [SWARM],
-    ("worker/machine/server_exchange.cc", """\
-  if (ledger_.is_requested()) {
-    Request(out);
-""", """\
-  if (ledger_.is_requested()) {
-"""))
 
 # Checkpoints.
 

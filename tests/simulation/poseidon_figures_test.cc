@@ -35,6 +35,7 @@ WhatIf Vgg19With22kClasses(int nodes, double rate) {
   what_if.node_rate = rate;
   what_if.latency = kLatency;
   what_if.host_copy = kHostCopy;
+  what_if.waits_in_forward = false;
   return what_if;
 }
 

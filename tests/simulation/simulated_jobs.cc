@@ -64,9 +64,9 @@ SimulatedClusterOptions RandomJob(uint64_t seed) {
   options.disk.tears = true;
   options.network.delay_max = absl::Microseconds(20 + random.Below(20000));
   options.network.repeat_probability = random.Chance(0.5) ? 0.1 : 0.0;
-  constexpr Overlap kOverlaps[] = {Overlap::kNone, Overlap::kWaitFree,
-                                   Overlap::kDecoupled};
-  options.job.overlap = kOverlaps[random.Below(3)];
+  const uint64_t overlap = random.Below(3);
+  options.job.overlap = overlap == 0 ? Overlap::kNone : Overlap::kWaitFree;
+  options.waits_in_forward = overlap == 2;
   constexpr int64_t kFusion[] = {kNoFusion, 0, 1000, 300000};
   options.job.fusion_bytes = kFusion[random.Below(4)];
   options.job.tune_fusion =

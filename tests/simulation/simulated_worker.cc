@@ -19,9 +19,9 @@
 // once for each layer, and OnStepDone. MakeMachine begins a life. The machine
 // then sends a LayerDone with the first values of each layer, for the round
 // before the worker's first step. The first TryStep follows. With
-// Overlap::kDecoupled the next step begins as soon as all layers are pushed.
-// Forward then waits for the layers one by one, while the step before it is
-// still open.
+// SimulatedClusterOptions::waits_in_forward the next step begins as soon as all
+// layers are pushed. Forward then waits for the layers one by one, while the
+// step before it is still open.
 
 namespace nereus {
 namespace {
@@ -198,7 +198,7 @@ bool SimulatedWorker::HasFactors(int layer) const {
 void SimulatedWorker::TryStep() {
   if (LeavesBefore(step_) && !has_left_ && step_ > kInitialRound) Leave();
   if (has_left_ || step_ >= world_->steps_wanted) return;
-  // With Overlap::kDecoupled, the step may have begun already.
+  // With waits_in_forward, the step may have begun already.
   const bool has_begun =
       ledger_.begun().has_value() && ledger_.begun()->step == step_;
   if (!has_begun && !Begin(step_)) return;
@@ -285,7 +285,7 @@ void SimulatedWorker::Backward(int layer) {
     Compute([this, layer] { Backward(layer - 1); });
     return;
   }
-  if (world_->options.job.overlap != Overlap::kDecoupled) return;
+  if (!world_->options.waits_in_forward) return;
   // If the machine does not let the next step begin now, TryStep asks again
   // after this step.
   const int64_t next = step_ + 1;

@@ -129,7 +129,7 @@ class SimulatedWorker {
   bool Begin(int64_t step);
   // Computes and pushes the gradient of `layer`, then those of earlier layers.
   void Backward(int layer);
-  // Waits for the layers in forward order, with Overlap::kDecoupled.
+  // Waits for the layers in forward order, with waits_in_forward.
   void Forward(int layer);
   void Push(int layer, Outbox& out);
   // Tells the coordinator the rows of the layers' factors.

@@ -117,6 +117,10 @@ struct SimulatedClusterOptions {
   absl::Duration layer_time_min;
   absl::Duration layer_time_max = absl::Milliseconds(2);
 
+  // True if forward passes wait for each layer of the step before; false if the
+  // workers wait for all layers at the end of a step.
+  bool waits_in_forward = false;
+
   // True if the workers sample their replicas in each step (SampleSchedule),
   // and not about once a second, so that a short run has many samples.
   bool samples_each_step = false;

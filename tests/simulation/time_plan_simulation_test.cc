@@ -102,7 +102,7 @@ double Predicted(const WhatIf& what_if) {
       TimeModel{what_if.times,
                 {what_if.node_rate, what_if.latency, what_if.message_time},
                 what_if.memory_rate,
-                what_if.job.overlap == Overlap::kDecoupled,
+                what_if.waits_in_forward,
                 1,
                 what_if.job.overlap == Overlap::kNone};
   const auto plan = MakePlan(what_if.layers, options);
@@ -112,20 +112,24 @@ double Predicted(const WhatIf& what_if) {
 
 // Timeline predicts the time of an iteration without single frames. It neglects
 // that forward waits for a layer whose frames share a message with other
-// layers. So its error is larger with decoupled rounds.
+// layers. So its error is larger where programs wait in forward passes.
 TEST(TimePlanTest, TimelinePredictsTheSimulatedTimeOfFusion) {
-  for (const Overlap overlap :
-       {Overlap::kNone, Overlap::kWaitFree, Overlap::kDecoupled}) {
+  for (const auto& [overlap, waits_in_forward] :
+       {std::pair{Overlap::kNone, false},
+        {Overlap::kWaitFree, false},
+        {Overlap::kWaitFree, true}}) {
     for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
       for (const int64_t fusion_bytes :
            {kNoFusion, int64_t{0}, int64_t{1} << 14, int64_t{1} << 18,
             int64_t{1} << 20}) {
-        const WhatIf what_if = SmallLayers(scheme, fusion_bytes, overlap);
+        WhatIf what_if = SmallLayers(scheme, fusion_bytes, overlap);
+        what_if.waits_in_forward = waits_in_forward;
         const double simulated = Simulated(what_if);
-        const double tolerance = overlap == Overlap::kDecoupled ? 0.25 : 0.08;
+        const double tolerance = waits_in_forward ? 0.25 : 0.08;
         EXPECT_NEAR(Predicted(what_if) / simulated, 1, tolerance)
             << SchemeName(scheme) << ", fusion of " << fusion_bytes << ", "
-            << OverlapName(overlap) << ": " << simulated;
+            << OverlapName(overlap) << ", waits in forward " << waits_in_forward
+            << ": " << simulated;
       }
     }
   }
@@ -139,6 +143,7 @@ TEST(TimePlanTest, TimelinePredictsTheCostOfMessagesOnManyMachines) {
       for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
         WhatIf what_if =
             SmallLayers(scheme, 1 << 14, Overlap::kWaitFree, workers);
+        what_if.waits_in_forward = false;
         what_if.message_time = absl::Microseconds(microseconds);
         const double simulated = Simulated(what_if);
         EXPECT_NEAR(Predicted(what_if) / simulated, 1, 0.15)
@@ -154,7 +159,7 @@ TEST(TimePlanTest, TimelinePredictsTheCostOfMessagesOnManyMachines) {
 TEST(TimePlanTest, TimelinePredictsTheTimeOfTheLocalHalf) {
   for (const double memory_rate : {0.5e9, 2e9, 8e9}) {
     for (const double link_rate : {0.125e9, 1.25e9}) {
-      for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kDecoupled}) {
+      for (const bool waits_in_forward : {false, true}) {
         for (const Scheme scheme : kSchemes) {
           WhatIf what_if;
           what_if.layers = *LoadModel("alexnet", 32);
@@ -163,7 +168,7 @@ TEST(TimePlanTest, TimelinePredictsTheTimeOfTheLocalHalf) {
           what_if.plan.cluster = {8, 2, 2};
           what_if.plan.rules.forced = scheme;
           what_if.plan.rules.cost = CostKind::kTime;
-          what_if.job.overlap = overlap;
+          what_if.waits_in_forward = waits_in_forward;
           what_if.node_rate = link_rate;
           what_if.memory_rate = memory_rate;
           what_if.latency = absl::Microseconds(20);
@@ -171,8 +176,8 @@ TEST(TimePlanTest, TimelinePredictsTheTimeOfTheLocalHalf) {
           const double simulated = Simulated(what_if);
           EXPECT_NEAR(Predicted(what_if) / simulated, 1, 0.2)
               << SchemeName(scheme) << ", memory of " << memory_rate
-              << ", links of " << link_rate << ", " << OverlapName(overlap)
-              << ": " << simulated;
+              << ", links of " << link_rate << ", waits in forward "
+              << waits_in_forward << ": " << simulated;
         }
       }
     }
@@ -184,6 +189,7 @@ TEST(TimePlanTest, TimelinePredictsTheTimeOfTheLocalHalf) {
 TEST(TimePlanTest, BestFusionByTheTimelineIsNearlyTheBest) {
   for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
     WhatIf what_if = SmallLayers(scheme, 1 << 16, Overlap::kWaitFree);
+    what_if.waits_in_forward = false;
     what_if.job.tune_fusion = true;
     PlanOptions options = what_if.plan;
     options.rules = RulesFor(what_if.job, options.rules);

@@ -35,8 +35,6 @@ std::vector<TrafficCase> AllCases() {
     cases.push_back({"Factor", Scheme::kFactor, nodes, 3});
     cases.push_back({"Ring", Scheme::kRing, nodes, 0});
     cases.push_back({"Auto", std::nullopt, nodes, chosen});
-    cases.push_back({"Dear", std::nullopt, nodes, chosen, Overlap::kDecoupled});
-    cases.push_back({"DearRing", Scheme::kRing, nodes, 0, Overlap::kDecoupled});
     cases.push_back({"Bfloat16", std::nullopt, nodes, chosen,
                      Overlap::kWaitFree, WireType::kBfloat16});
     cases.push_back({"Float16Ring", Scheme::kRing, nodes, 0, Overlap::kWaitFree,
@@ -79,7 +77,7 @@ TEST_P(TrafficSimulationTest, EveryNodeMovesThePredictedBytes) {
       /*servers_update=*/true);
   const std::vector<int64_t> step =
       PredictLinkBytes(job.layers, job.routes, job.placement, hosts,
-                       kFrameHeaderBytes, kFrameElementsMax, job.decoupled());
+                       kFrameHeaderBytes, kFrameElementsMax);
   std::vector<int64_t> predicted;
   for (size_t i = 0; i < step.size(); ++i) {
     EXPECT_GT(step[i], 0) << "node " << i;

@@ -26,21 +26,18 @@ constexpr int64_t kElements = kFrameElementsMax + 25'064;  // Two frames.
 struct Case {
   std::vector<int32_t> hosts;  // Host of each worker.
   OptimizerPlace place = OptimizerPlace::kServer;
-  Overlap overlap = Overlap::kWaitFree;
   bool deterministic = false;
 };
 
 std::string NameOf(const Case& c) {
   std::string name = absl::StrCat("hosts", absl::StrJoin(c.hosts, ""), "_",
                                   OptimizerPlaceName(c.place));
-  if (c.overlap == Overlap::kDecoupled) absl::StrAppend(&name, "_dear");
   if (c.deterministic) absl::StrAppend(&name, "_deterministic");
   return name;
 }
 
 JobPtr JobOf(const Case& c) {
   JobOptions options = PlainSgd(c.place);
-  options.overlap = c.overlap;
   options.deterministic = c.deterministic;
   const auto workers = static_cast<int>(c.hosts.size());
   Job job = *TestJob(workers, 1, {VectorLayer("large", kElements)}, options);
@@ -75,9 +72,7 @@ std::vector<Case> AllCases() {
                                             {0, 1, 2, 2}}) {
     cases.push_back({hosts, OptimizerPlace::kServer});
     cases.push_back({hosts, OptimizerPlace::kWorker});
-    cases.push_back({hosts, OptimizerPlace::kServer, Overlap::kDecoupled});
-    cases.push_back({hosts, OptimizerPlace::kServer, Overlap::kWaitFree,
-                     /*deterministic=*/true});
+    cases.push_back({hosts, OptimizerPlace::kServer, /*deterministic=*/true});
   }
   return cases;
 }

@@ -102,7 +102,7 @@ TEST(ReportTest, MeasurementsAreReported) {
   EXPECT_EQ(done["measured"], json::parse(R"({
       "step_seconds": 0.02, "link": {"bytes_per_second": 125000000.0,
       "latency_seconds": 0.00009, "message_seconds": 0.000003},
-      "memory_bytes_per_second": null})"));
+      "memory_bytes_per_second": null, "waits_in_forward": false})"));
   EXPECT_EQ(done["layers"][0]["forward_seconds"], 0.001);
   EXPECT_EQ(done["layers"][0]["backward_seconds"], 0.002);
   // A worker that measures the memory of its host measures no link.

@@ -59,20 +59,6 @@ TEST(RoundLedgerTest, ARoundOpensWithItsPushAndEndsWithItsResult) {
   EXPECT_TRUE(a.Reported().empty());
 }
 
-TEST(RoundLedgerTest, DecoupledResultsComeOnlyAfterARequest) {
-  JobOptions options;
-  options.overlap = Overlap::kDecoupled;
-  LedgerOfLayer a(options);
-  a.ledger.OnFetched(kInitialRound);
-  a.ledger.Push(0);
-  EXPECT_FALSE(a.ledger.is_requested());
-  a.ledger.Request();
-  EXPECT_TRUE(a.ledger.is_requested());
-  a.ledger.Finish(2, Buffer());
-  a.ledger.Push(1);
-  EXPECT_FALSE(a.ledger.is_requested());
-}
-
 TEST(RoundLedgerTest, ARoundIsReportedWhenTheVerdictOnItsStepIsKnown) {
   JobOptions options;
   options.nan = NanPolicy::kSkip;

@@ -19,7 +19,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-using testing::SizeIs;
 
 using Vote = SendPlan::Vote;
 
@@ -36,16 +35,6 @@ JobPtr Fused(int64_t bytes, Overlap overlap = Overlap::kWaitFree) {
   options.fusion_bytes = bytes;
   options.overlap = overlap;
   return ThreeLayers(options);
-}
-
-JobPtr Decoupled(int layers, int64_t elements) {
-  JobOptions options;
-  options.overlap = Overlap::kDecoupled;
-  std::vector<LayerSpec> specs;
-  for (int i = 0; i < layers; ++i) {
-    specs.push_back(VectorLayer("layer" + std::to_string(i), elements));
-  }
-  return TestJob(2, 1, std::move(specs), options);
 }
 
 // A plan with the ledgers that it reads. All layers have their initial
@@ -80,15 +69,6 @@ std::vector<int> Push(PlanUnderTest& plan, int layer, int64_t step,
 // Pushes all layers, last first, and ignores the layers to send.
 void PushAll(PlanUnderTest& plan, int64_t step) {
   for (const int layer : {2, 1, 0}) Push(plan, layer, step);
-}
-
-// Returns the layers that the plan requests, without any result in between.
-std::vector<int> Requests(PlanUnderTest& plan) {
-  std::vector<int> layers;
-  while (const std::optional<int> layer = plan.TakeRequest()) {
-    layers.push_back(*layer);
-  }
-  return layers;
 }
 
 TEST(SendPlanTest, LayersGoAtOnceWithoutFusion) {
@@ -129,8 +109,7 @@ TEST(SendPlanTest, WithoutOverlapTheStepGoesAsAWhole) {
 
 // No wait lasts for ever, in whatever order the caller pushes and waits.
 TEST(SendPlanTest, ADeferredLayerThatTheCallerWaitsForSendsAllThatAreDeferred) {
-  for (const Overlap overlap :
-       {Overlap::kWaitFree, Overlap::kDecoupled, Overlap::kNone}) {
+  for (const Overlap overlap : {Overlap::kWaitFree, Overlap::kNone}) {
     PlanUnderTest plan(Fused(1000, overlap));
     Push(plan, 2, 0);
     Push(plan, 1, 0);
@@ -138,13 +117,12 @@ TEST(SendPlanTest, ADeferredLayerThatTheCallerWaitsForSendsAllThatAreDeferred) {
     EXPECT_THAT(plan.TakeSends(), IsEmpty());
     plan.OnHurry(2);
     EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1));
-    Requests(plan);
     EXPECT_THAT(Push(plan, 0, 0), ElementsAre(0));
   }
 }
 
 TEST(SendPlanTest, NothingGoesWhileTheMachineIsFrozen) {
-  const JobPtr job = Fused(0, Overlap::kDecoupled);
+  const JobPtr job = Fused(0);
   PlanUnderTest plan(job);
   plan.Freeze();
   EXPECT_TRUE(plan.is_frozen());
@@ -152,22 +130,19 @@ TEST(SendPlanTest, NothingGoesWhileTheMachineIsFrozen) {
   plan.OnHurry(1);
   EXPECT_THAT(plan.TakeSends(), IsEmpty());
   EXPECT_EQ(plan.TakeVote(), std::nullopt);
-  EXPECT_THAT(Requests(plan), IsEmpty());
 
   plan.OnEpoch(job);
   EXPECT_FALSE(plan.is_frozen());
   EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1, 0));
   EXPECT_EQ(plan.TakeVote(), (Vote{0, true}));
-  EXPECT_THAT(Requests(plan), ElementsAre(1, 0, 1, 2));
 }
 
-TEST(SendPlanTest, AStepThatEndsSendsAndRequestsItsOpenLayersFirst) {
-  PlanUnderTest plan(Fused(1000, Overlap::kDecoupled));
+TEST(SendPlanTest, AStepThatEndsSendsItsDeferredLayersFirst) {
+  PlanUnderTest plan(Fused(1000));
   Push(plan, 2, 0);
   Push(plan, 1, 0);
   plan.EndStep();
   EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1));
-  EXPECT_THAT(Requests(plan), ElementsAre(1, 2));
   EXPECT_THAT(Push(plan, 0, 1), IsEmpty());
   EXPECT_EQ(plan.step(), 1);
 }
@@ -187,63 +162,6 @@ TEST(SendPlanTest, OneVoteIsDueWhenTheStepIsComplete) {
   EXPECT_EQ(plan.TakeVote(), (Vote{1, true}));
 }
 
-TEST(SendPlanTest, LayersAreRequestedInForwardOrderWithinAWindow) {
-  // Two layers, of 32 MiB each, fill the window.
-  PlanUnderTest plan(Decoupled(5, int64_t{1} << 23));
-  for (int layer = 4; layer > 0; --layer) Push(plan, layer, 0);
-  EXPECT_THAT(Requests(plan), IsEmpty());
-  Push(plan, 0, 0);
-  EXPECT_THAT(Requests(plan), ElementsAre(0, 1));
-  plan.OnDone(1);
-  EXPECT_THAT(Requests(plan), ElementsAre(2));
-  plan.OnHurry(4);  // This layer is requested although the window is full.
-  EXPECT_THAT(Requests(plan), ElementsAre(4));
-  plan.OnDone(0);
-  plan.OnDone(4);
-  EXPECT_THAT(Requests(plan), ElementsAre(3));
-}
-
-// Results come in another order. Each is asked for once.
-TEST(SendPlanTest, ManySmallLayersAreAllRequested) {
-  constexpr int kLayers = 100;  // Layers of 1 MiB.
-  PlanUnderTest plan(Decoupled(kLayers, 1 << 18));
-  for (int layer = kLayers - 1; layer >= 0; --layer) Push(plan, layer, 0);
-  std::vector<int> requested = Requests(plan);
-  EXPECT_THAT(requested, SizeIs(64));
-  for (int i = 0; i < kLayers; ++i) {
-    plan.OnDone(i % 2 == 0 ? i + 1 : i - 1);
-    absl::c_copy(Requests(plan), std::back_inserter(requested));
-  }
-  std::vector<int> all(kLayers);
-  absl::c_iota(all, 0);
-  EXPECT_EQ(requested, all);
-}
-
-TEST(SendPlanTest, WithoutDecouplingOnlyAwaitedLayersAreRequested) {
-  PlanUnderTest plan(ThreeLayers());
-  PushAll(plan, 0);
-  EXPECT_THAT(Requests(plan), IsEmpty());
-  plan.OnHurry(1);
-  plan.OnHurry(2);
-  plan.OnDone(2);  // Layer 2 is done, so only layer 1 is requested.
-  EXPECT_THAT(Requests(plan), ElementsAre(1));
-}
-
-// A new plan's first step fetches layers that servers have updated. No round of
-// these layers is open.
-TEST(SendPlanTest, ALayerThatIsFetchedAgainIsNotRequested) {
-  PlanUnderTest plan(Fused(0, Overlap::kDecoupled));
-  PushAll(plan, 0);
-  Requests(plan);
-  for (const int layer : {0, 1, 2}) plan.OnDone(layer);
-  plan.ledgers[1].Restart();
-  plan.OnHurry(1);
-  EXPECT_THAT(Requests(plan), IsEmpty());
-  plan.ledgers[1].OnFetched(0);
-  PushAll(plan, 1);
-  EXPECT_THAT(Requests(plan), ElementsAre(0, 1, 2));
-}
-
 TEST(SendPlanTest, InASparseJobAStepWaitsForItsChoiceOfBlocks) {
   JobOptions options;
   options.sparsity.share = 0.5;
@@ -260,13 +178,11 @@ TEST(SendPlanTest, InASparseJobAStepWaitsForItsChoiceOfBlocks) {
   plan.OnHurry(0);
   EXPECT_THAT(plan.TakeSends(), IsEmpty());
   EXPECT_EQ(plan.TakeVote(), std::nullopt);
-  EXPECT_THAT(Requests(plan), IsEmpty());
 
   plan.OnDone(job->pool.layer);
   EXPECT_FALSE(plan.awaits_choice());
   EXPECT_THAT(plan.TakeSends(), ElementsAre(2, 1, 0));
   EXPECT_EQ(plan.TakeVote(), (Vote{1, true}));
-  EXPECT_THAT(Requests(plan), ElementsAre(0));
 }
 
 TEST(SendPlanTest, InASparseJobOneVoteIsDueInEachStepAndEpoch) {
@@ -400,34 +316,22 @@ TEST(MachineSendsTest, WithoutOverlapANewEpochSendsNoHalfStep) {
               ElementsAre(0, 1));
 }
 
-TEST(MachineSendsTest, FactorsAreMultipliedWhenTheyAreNeeded) {
-  PeerWorker a(0, Scheme::kFactor, With(Overlap::kDecoupled));
-  PeerWorker b(1, Scheme::kFactor, With(Overlap::kDecoupled));
-  b.Bring(a.Push(1));
-  EXPECT_THAT(b.Push(1).done, IsEmpty());  // All factors have come.
-  EXPECT_EQ(b.done(1), kInitialRound);
-  EXPECT_THAT(b.Hurry(1).done, SizeIs(1));
-  // When the last layer is pushed, all layers are requested.
-  b.Bring(a.Push(0));
-  EXPECT_THAT(b.Push(0).done, SizeIs(1));
-  EXPECT_EQ(b.done(0), 0);
-}
-
-TEST(MachineSendsTest, MeansGoAroundARingOnceAWorkerNeedsThem) {
-  PeerWorker a(0, Scheme::kRing, With(Overlap::kDecoupled));
-  PeerWorker b(1, Scheme::kRing, With(Overlap::kDecoupled));
-  const Effects from_a = a.Push(1);
-  const Effects from_b = b.Push(1);
-  EXPECT_THAT(b.Bring(from_a).sent, IsEmpty());
-  EXPECT_THAT(a.Bring(from_b).sent, IsEmpty());
-  EXPECT_EQ(a.done(1), kInitialRound);
-  // Worker 0 waits: its mean makes worker 1 send its own.
-  const Effects asked = a.Hurry(1);
-  EXPECT_THAT(LayersIn(asked, FrameKind::kMean), ElementsAre(1));
-  const Effects answered = b.Bring(asked);
-  EXPECT_EQ(b.done(1), 0);
-  a.Bring(answered);
-  EXPECT_EQ(a.done(1), 0);
+// The program may wait for its results only in the next forward pass: they come
+// all the same.
+TEST(MachineSendsTest, ARoundEndsWhetherOrNotTheCallerWaits) {
+  for (const Scheme scheme : {Scheme::kFactor, Scheme::kRing}) {
+    PeerWorker a(0, scheme, With(Overlap::kWaitFree));
+    PeerWorker b(1, scheme, With(Overlap::kWaitFree));
+    Effects from_a = a.Push(1);
+    Effects from_b = b.Push(1);
+    while (!from_a.sent.empty() || !from_b.sent.empty()) {
+      const Effects next_from_b = b.Bring(from_a);
+      from_a = a.Bring(from_b);
+      from_b = next_from_b;
+    }
+    EXPECT_EQ(a.done(1), 0);
+    EXPECT_EQ(b.done(1), 0);
+  }
 }
 
 }  // namespace

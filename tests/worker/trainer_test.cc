@@ -146,25 +146,17 @@ TEST_F(TrainerTest, PushesEachLayerLastFirstAndThenWaits) {
                   "wait conv2 1", "wait fc1 1", "wait fc2 1"));
 }
 
-// In a decoupled job, the loop waits in the next forward, and at the end for
-// the last step. The bits are the same.
-TEST_F(TrainerTest, DecoupledJobWaitsInTheNextForward) {
+// At the end the loop waits for the last step.
+TEST_F(TrainerTest, WaitsInTheNextForward) {
   options_.epochs = 3;
-  std::vector<uint32_t> checksums;
-  for (const bool decoupled : {false, true}) {
-    const auto network = MakeNetwork("cnn", 40);
-    RecordingClient client(0, 1, *BindLayers(network.get(), &state_));
-    client.job.decoupled = decoupled;
-    const auto result = Train(options_, data_, network.get(), &state_, &client);
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(result->steps, 6);
-    EXPECT_EQ(client.calls.size(), 6u * 8);
-    // Four pushes and, unless the job is decoupled, four waits.
-    EXPECT_EQ(client.begun_at[1], decoupled ? 4u : 8u);
-    EXPECT_EQ(client.calls.back(), "wait fc2 5");
-    checksums.push_back(ParameterChecksum(*network));
-  }
-  EXPECT_EQ(checksums[0], checksums[1]);
+  const auto network = MakeNetwork("cnn", 40);
+  RecordingClient client(0, 1, *BindLayers(network.get(), &state_));
+  const auto result = Train(options_, data_, network.get(), &state_, &client);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->steps, 6);
+  EXPECT_EQ(client.calls.size(), 6u * 8);
+  EXPECT_EQ(client.begun_at[1], 4u);  // After four pushes.
+  EXPECT_EQ(client.calls.back(), "wait fc2 5");
 }
 
 TEST_F(TrainerTest, WorkerTrainsOnItsShareOnly) {
@@ -240,35 +232,38 @@ TEST_F(TrainerTest, TimesAddUpOnAnInjectedClock) {
   const auto network = MakeNetwork("mlp", 40);
   RecordingClient client(0, 1, *BindLayers(network.get(), &state_));
   // The clock advances by a second at each read. Train reads it once at its
-  // begin and at its end, and five times in a step: at the begin, after
-  // forward, after backward, after the wait, and after the update.
+  // begin and at its end, and three times in a step: at the begin, after
+  // forward, and after backward. Each step but the first waits for the three
+  // layers of the step before in its forward: with three reads each, before and
+  // after the wait and after the update. At the end, one wait for all of them
+  // takes two more.
   int64_t seconds = 0;
   options_.now = [&] { return absl::Seconds(seconds++); };
   std::vector<TrainProgress> progress;
   options_.progress = [&](const TrainProgress& p) { progress.push_back(p); };
-  options_.progress_interval = absl::Seconds(7);
+  options_.progress_interval = absl::Seconds(13);
   options_.epochs = 2;
   const absl::StatusOr<TrainResult> result =
       Train(options_, data_, network.get(), &state_, &client);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->steps, 4);
-  EXPECT_EQ(result->forward, absl::Seconds(4));
-  EXPECT_EQ(result->backward, absl::Seconds(4 + 4));
-  EXPECT_EQ(result->wait, absl::Seconds(4));
-  EXPECT_EQ(result->total, absl::Seconds(21));
+  EXPECT_EQ(result->forward, absl::Seconds(4 + 3 * 3));
+  EXPECT_EQ(result->backward, absl::Seconds(4 + 3 * 3 + 1));
+  EXPECT_EQ(result->wait, absl::Seconds(3 * 3 + 1));
+  EXPECT_EQ(result->total, absl::Seconds(43));
 
-  // Steps end 5, 10, 15 and 20 seconds after the start. Progress is due at the
-  // first end at least 7 seconds after the last progress, and after the last
+  // Steps end 3, 15, 27 and 39 seconds after the start. Progress is due at the
+  // first end at least 13 seconds after the last progress, and after the last
   // step.
   ASSERT_EQ(progress.size(), 2u);
   EXPECT_EQ(progress[0].step, 2);
   EXPECT_EQ(progress[0].epoch, 1);
-  EXPECT_EQ(progress[0].images_per_second, 80.0 / 10.0);
+  EXPECT_EQ(progress[0].images_per_second, 80.0 / 15.0);
   EXPECT_EQ(progress[1].step, 4);
   EXPECT_EQ(progress[1].steps, 4);
   EXPECT_EQ(progress[1].epoch, 2);
   EXPECT_EQ(progress[1].epochs, 2);
-  EXPECT_EQ(progress[1].images_per_second, 80.0 / 10.0);
+  EXPECT_EQ(progress[1].images_per_second, 80.0 / 24.0);
   EXPECT_GT(progress[1].loss, 0.0);
   // Both are the mean loss of the last two steps.
   EXPECT_EQ(progress[1].loss, result->train_loss);

@@ -256,7 +256,6 @@ nereus_traits TraitsOf(const JobTraits& job) {
   nereus_traits traits = {};
   traits.rank = job.rank;
   traits.updates_parameters = job.updates_parameters ? 1 : 0;
-  traits.decoupled = job.decoupled ? 1 : 0;
   traits.may_skip = job.may_skip ? 1 : 0;
   traits.sparse = job.sparse ? 1 : 0;
   traits.uses_adam = job.optimizer.rule == UpdateRule::kAdam ? 1 : 0;
@@ -285,7 +284,8 @@ nlohmann::json MeasuredJson(const Measurements& measured) {
   }
   nlohmann::json json = {
       {"layers", layers},
-      {"step_seconds", absl::ToDoubleSeconds(measured.step_time)}};
+      {"step_seconds", absl::ToDoubleSeconds(measured.step_time)},
+      {"waits_in_forward", measured.waits_in_forward}};
   if (measured.link.has_value()) {
     json["link_bytes_per_second"] = measured.link->rate;
     json["link_latency_seconds"] =

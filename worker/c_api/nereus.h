@@ -188,7 +188,7 @@ typedef struct nereus_traits {
   uint32_t size;               // sizeof(nereus_traits), set by the caller.
   int32_t rank;                // Number of this worker, unique in the job.
   int32_t updates_parameters;  // 1: the caller runs the optimizer.
-  int32_t decoupled;           // 1: results come in the order of forward.
+  int32_t unused;              // Always 0.
   int32_t may_skip;            // 1: the job skips steps with a NaN.
   int32_t sparse;              // 1: only a part of each gradient travels.
   int32_t uses_adam;           // Rule of the job's optimizer; 0: SGD.

@@ -213,7 +213,6 @@ absl::Status HostClientImpl::AwaitJoined(absl::Duration timeout,
   traits_.optimizer = job.options.optimizer;
   traits_.updates_parameters =
       job.options.optimizer_place == OptimizerPlace::kWorker;
-  traits_.decoupled = job.decoupled();
   traits_.may_skip = job.votes();
   traits_.sparse = job.options.sparsity.share > 0;
   process_->SetReady();
@@ -448,8 +447,7 @@ absl::Status HostClientImpl::AwaitRound(absl::Time from, int layer,
     timeout = round_timeout;
   }
   const bool may_be_held_back = Ledger([&](const StepLedger& ledger) {
-    return (traits_.decoupled || ledger.pushed_step() < step) &&
-           !ledger.IsDone(layer, step);
+    return ledger.pushed_step() < step && !ledger.IsDone(layer, step);
   });
   if (may_be_held_back) NEREUS_TRY(Hurry(layer));
   const auto is_answered = [&] {

@@ -410,7 +410,8 @@ void WorkerProcess::TellBegun(std::optional<StepInfo> begun) {
   if (job_->options.measure) {
     if (auto due = meter_.TakeDue()) {
       process_->Send(Measured{std::move(due->times), due->step_time, due->link,
-                              due->memory_rate, rounds_->TakeSyncTimes()});
+                              due->memory_rate, due->waits_in_forward,
+                              rounds_->TakeSyncTimes()});
     }
   }
   rounds_->Use([&](StepLedger& ledger) {

@@ -23,9 +23,8 @@ struct RoundResult {
 //                 ^              |
 //                 '-- OnEpoch ---'   the round is done again in the new epoch
 //
-// With Overlap::kDecoupled (`--overlap=dear`) the second half of a round waits
-// for Request. The worker's contribution is in the WorkerLayer, and the state
-// of the round in the RoundLedger.
+// The worker's contribution is in the WorkerLayer, and the state of the round
+// in the RoundLedger.
 //
 // Pure; the layer's Syncer owns the exchange and is its only caller. The Syncer
 // calls Finish after every call that may complete a round. An exchange reads
@@ -39,19 +38,14 @@ class Exchange {
   // pushed. Contribute sends it later.
   virtual void Begin(Outbox& out) = 0;
   // Sends the contribution to the open round: for the first time, or again in a
-  // new epoch. With Overlap::kDecoupled, also asks for the result if the worker
-  // has requested it already (RoundLedger::is_requested).
+  // new epoch.
   virtual void Contribute(Outbox& out) = 0;
-  // Asks for the result of the open round. REQUIRES: the contribution is sent,
-  // and RoundLedger::is_requested.
-  virtual void Request(Outbox& out) = 0;
 
   // Returns where a frame of this layer lands. Errors: kInvalidArgument, the
   // frame does not belong to this exchange or to its open rounds.
   virtual absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const = 0;
-  // Takes a frame that OnHeader accepted. Returns true if the frame shows that
-  // another worker has asked for the result: the Syncer must then call Request.
-  virtual bool OnFrame(const Frame& frame, Outbox& out) = 0;
+  // Takes a frame that OnHeader accepted.
+  virtual void OnFrame(const Frame& frame, Outbox& out) = 0;
   // Notes that a frame of a round's result has landed (ResultAssembly).
   virtual void OnResult(const FrameHeader&, Outbox&) {}
 

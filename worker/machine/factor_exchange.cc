@@ -343,11 +343,10 @@ absl::Status FactorExchange::CheckSender(const FrameHeader& header,
   return absl::OkStatus();
 }
 
-bool FactorExchange::OnFrame(const Frame& frame, Outbox& out) {
+void FactorExchange::OnFrame(const Frame& frame, Outbox& out) {
   const FrameHeader& header = frame.header;
   if (PeerRounds::IsRecovery(header.kind)) {
-    rounds_.OnRecoveryFrame(frame, out);
-    return false;
+    return rounds_.OnRecoveryFrame(frame, out);
   }
   Round& round = rounds_.At(header.round);
   if (header.part == kDensePart) {
@@ -360,14 +359,13 @@ bool FactorExchange::OnFrame(const Frame& frame, Outbox& out) {
   }
   if (header.part == kProductPart) {
     --round.missing_parts;
-    return true;  // The mate has asked for the result, and waits for this part.
+    return;
   }
   const bool is_carried =
       header.kind == FrameKind::kFactors &&
       round.lineup.HostOf(header.sender.rank) != round.host &&
       !round.lineup.IsAlone(layer_.rank);
   if (is_carried) local_.HandOn(header, place.values, out);
-  return false;
 }
 
 std::optional<RoundResult> FactorExchange::Finish(Outbox& out) {
@@ -385,7 +383,7 @@ void FactorExchange::MakePart(Outbox& out) {
   const bool has_factors = round.frames.missing() == round.missing_parts;
   const std::optional<bool> skipped = ledger_.Skipped(round.round);
   if (round.missing_parts == 0 || !has_factors || !ledger_.is_sent() ||
-      !ledger_.is_requested() || !skipped.has_value()) {
+      !skipped.has_value()) {
     return;
   }
   const ProductParts parts(layer_, round.lineup);

@@ -40,9 +40,8 @@ class FactorExchange final : public Exchange {
   void Begin(Outbox& out) override { PlaceOwn(out); }
   void Contribute(Outbox& out) override;
   // Does nothing: Finish, which the Syncer calls next, makes the product.
-  void Request(Outbox&) override {}
   absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const override;
-  bool OnFrame(const Frame& frame, Outbox& out) override;
+  void OnFrame(const Frame& frame, Outbox& out) override;
   std::optional<RoundResult> Finish(Outbox& out) override;
   void OnEpoch(Outbox& out) override;
   std::string Missing() const override;

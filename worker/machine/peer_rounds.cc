@@ -146,8 +146,7 @@ absl::Status PeerRounds::Check(const FrameHeader& header) const {
 bool PeerRounds::IsComplete() const {
   // A round is not done before this worker has sent its contribution, even if
   // no frame is missing: the other workers need the contribution.
-  return ledger_.is_sent() && ledger_.is_requested() &&
-         At(ledger_.next_round()).frames.missing() == 0 &&
+  return ledger_.is_sent() && At(ledger_.next_round()).frames.missing() == 0 &&
          ledger_.Skipped(ledger_.next_round()).has_value();
 }
 

@@ -26,13 +26,11 @@
 // travels on its own as soon as it arrives, so a large segment keeps all links
 // busy. A sum that arrives before the host's part waits in the round's memory.
 //
-// With Overlap::kDecoupled a worker sends no mean before it asks for the
-// layer's result (Request). A worker that receives a mean must ask as well, so
-// that the mean travels on. In a sparse layer each frame is a block, and block
-// b belongs to segment b % H.
+// In a sparse layer each frame is a block, and block b belongs to segment
+// b % H.
 //
-// Read Contribute, OnHostPart, PassSum, PassMean and Request first: they are
-// the algorithm.
+// Read Contribute, OnHostPart, PassSum and PassMean first: they are the
+// algorithm.
 
 #include "worker/machine/ring_exchange.h"
 
@@ -167,7 +165,7 @@ void RingExchange::PassSum(Round& round, int64_t index, Outbox& out) {
 void RingExchange::OnMean(Round& round, int64_t index, Outbox& out) {
   out.Add(RoundValues{MemoryOf(round, index), layer_.route().wire});
   round.frames.Mark(index);
-  if (ledger_.is_requested()) PassMean(round, index, out);
+  PassMean(round, index, out);
 }
 
 void RingExchange::PassMean(const Round& round, int64_t index,
@@ -178,20 +176,6 @@ void RingExchange::PassMean(const Round& round, int64_t index,
   const int segment = FramesOf(round).SegmentOf(index);
   if (round.lineup.hosts() == 1 || IsLastWith(round, segment)) return;
   SendToNext(round, index, {header, values}, out);
-}
-
-// Sends on the means that arrived or were made before this worker asked for
-// the result.
-void RingExchange::Request(Outbox& out) {
-  const Round& round = rounds_.At(ledger_.next_round());
-  if (!round.sent) return;
-  const RingFrames frames = FramesOf(round);
-  for (int count = 0; count < round.lineup.hosts(); ++count) {
-    frames.ForSegment(After(round, count), [&](int64_t index) {
-      const bool is_here = Travels(round, index) && round.frames.Has(index);
-      if (is_here && Carries(round, index)) PassMean(round, index, out);
-    });
-  }
 }
 
 // If a host has several workers, AddPart has checked their values for NaNs.
@@ -257,11 +241,10 @@ absl::Status RingExchange::CheckOnRing(const FrameHeader& header,
   return RefuseFrame(header, "this host makes the mean of that segment");
 }
 
-bool RingExchange::OnFrame(const Frame& frame, Outbox& out) {
+void RingExchange::OnFrame(const Frame& frame, Outbox& out) {
   const FrameHeader& header = frame.header;
   if (PeerRounds::IsRecovery(header.kind)) {
-    rounds_.OnRecoveryFrame(frame, out);
-    return false;
+    return rounds_.OnRecoveryFrame(frame, out);
   }
   Round& round = rounds_.At(header.round);
   const int64_t index = *FramesOf(round).Find(header);
@@ -269,19 +252,17 @@ bool RingExchange::OnFrame(const Frame& frame, Outbox& out) {
     const bool is_dense =
         AddPart(header.sender.rank, round, index, Addend(frame), out);
     if (is_dense) OnHostPart(round, index, out);
-    return false;
+    return;
   }
   if (header.kind == FrameKind::kSum) {
     round.sums[index] = true;
     const bool is_here =
         IsAlone(round) ? round.sent : local_.IsSummed(round.round, index);
     if (is_here) PassSum(round, index, out);
-    return false;
+    return;
   }
   round.frames.Mark(index);
-  if (!ledger_.is_requested()) return true;  // Request passes the mean on.
   if (header.kind == FrameKind::kMean) PassMean(round, index, out);
-  return false;
 }
 
 std::optional<RoundResult> RingExchange::Finish(Outbox& out) {

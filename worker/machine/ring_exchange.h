@@ -31,9 +31,8 @@ class RingExchange final : public Exchange {
 
   void Begin(Outbox&) override {}
   void Contribute(Outbox& out) override;
-  void Request(Outbox& out) override;
   absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const override;
-  bool OnFrame(const Frame& frame, Outbox& out) override;
+  void OnFrame(const Frame& frame, Outbox& out) override;
   std::optional<RoundResult> Finish(Outbox& out) override;
   void OnEpoch(Outbox& out) override;
   std::string Missing() const override;
@@ -84,9 +83,7 @@ class RingExchange final : public Exchange {
   // Adds the host's part to the sum and sends it on. If this host is the last
   // one of the segment, makes the mean instead.
   void PassSum(Round& round, int64_t index, Outbox& out);
-  // Called when this worker has made the mean. Passes the mean on; but in a
-  // decoupled job, if this worker has not requested the layer's result yet,
-  // Request does so later.
+  // Called when this worker has made the mean. Passes the mean on.
   void OnMean(Round& round, int64_t index, Outbox& out);
   // Sends the mean to the mates and, unless this host is the last to receive
   // it, to the next host.

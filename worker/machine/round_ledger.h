@@ -52,11 +52,6 @@ class RoundLedger {
   bool is_unsent() const { return is_unsent_; }
   // True if the contribution to the open round has been sent.
   bool is_sent() const { return is_open() && !is_unsent_; }
-  // True if the result of the open round is due: this worker has asked for it,
-  // or the job is not decoupled, and results come unasked.
-  bool is_requested() const {
-    return !job_->decoupled() || requested_round_ > done_round_;
-  }
   // True if the driver has been told of every round that is done.
   bool is_reported() const { return is_reported_; }
   // True if the step of `round` is skipped; nullopt if the verdict on it is not
@@ -73,8 +68,6 @@ class RoundLedger {
   void Push(int64_t round);
   // Notes that the contribution is sent. Returns false if it was sent before.
   bool Send();
-  // Notes that this worker asks for the result of the open round.
-  void Request() { requested_round_ = done_round_ + 1; }
   // Notes that the open round is done. `mean`: see LayerDone::mean.
   void Finish(int contributors, Buffer mean);
   // Notes that the first values have arrived, as of `round`.
@@ -94,12 +87,11 @@ class RoundLedger {
   int layer_;                 // Index of the layer.
   int rank_;                  // This worker's rank.
   const Verdicts* verdicts_;  // Verdicts that this worker knows; not owned.
-  int64_t pushed_round_ = kInitialRound - 1;     // See pushed_round().
-  int64_t done_round_ = kInitialRound - 1;       // See done_round().
-  int64_t requested_round_ = kInitialRound - 1;  // Last round asked for.
-  bool is_unsent_ = false;                       // See is_unsent().
-  int contributors_ = 0;                         // See contributors().
-  bool is_reported_ = true;                      // See is_reported().
+  int64_t pushed_round_ = kInitialRound - 1;  // See pushed_round().
+  int64_t done_round_ = kInitialRound - 1;    // See done_round().
+  bool is_unsent_ = false;                    // See is_unsent().
+  int contributors_ = 0;                      // See contributors().
+  bool is_reported_ = true;                   // See is_reported().
   Buffer mean_;  // Mean gradient of the unreported round.
 };
 

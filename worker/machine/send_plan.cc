@@ -8,12 +8,6 @@
 namespace nereus {
 namespace {
 
-// Limit of the bytes of layers that are requested and not done: large enough
-// that all shards have something to send, wherever the chunks are. A lower
-// limit would gain little, because SendQueue sends frames of earlier layers
-// first anyway.
-constexpr int64_t kRequestBytesMax = int64_t{64} << 20;
-
 // Bytes that a worker sends of its gradient of a layer.
 int64_t BytesSent(const Job& job, int layer, int64_t round) {
   const LayerSpec& spec = job.layers[layer];
@@ -35,11 +29,7 @@ SendPlan::SendPlan(JobPtr job, const std::vector<RoundLedger>& ledgers)
       ledgers_(ledgers),
       fusion_bytes_(job_->options.fusion_bytes) {}
 
-void SendPlan::EndStep() {
-  for (int layer = 0; layer < static_cast<int>(layer_count()); ++layer) {
-    OnHurry(layer);
-  }
-}
+void SendPlan::EndStep() { is_hurried_ = !deferred_.empty(); }
 
 void SendPlan::OnPush(int layer, int64_t step, bool fit) {
   if (step != step_) {
@@ -47,8 +37,6 @@ void SendPlan::OnPush(int layer, int64_t step, bool fit) {
     pushed_count_ = 0;
     is_fit_ = true;
     is_vote_due_ = false;
-    done_before_ = 0;
-    requested_before_ = 0;
   }
   ++pushed_count_;
   is_fit_ = is_fit_ && fit;
@@ -58,7 +46,7 @@ void SendPlan::OnPush(int layer, int64_t step, bool fit) {
 }
 
 void SendPlan::OnHurry(int layer) {
-  if (IsOpen(layer)) hurried_.push_back(layer);
+  is_hurried_ = is_hurried_ || absl::c_linear_search(deferred_, layer);
 }
 
 void SendPlan::OnEpoch(JobPtr job) {
@@ -81,42 +69,19 @@ bool SendPlan::IsUrgent() const {
       deferred_bytes_ >= fusion_bytes_) {
     return true;
   }
-  return absl::c_any_of(deferred_, [&](int layer) {
-    return absl::c_find(hurried_, layer) != hurried_.end();
-  });
+  return is_hurried_;
 }
 
 std::vector<int> SendPlan::TakeSends() {
   if (IsGated() || !IsUrgent()) return {};
   deferred_bytes_ = 0;
+  is_hurried_ = false;
   return std::exchange(deferred_, {});
 }
 
 std::optional<SendPlan::Vote> SendPlan::TakeVote() {
   if (IsGated() || !std::exchange(is_vote_due_, false)) return std::nullopt;
   return Vote{step_, is_fit_};
-}
-
-std::optional<int> SendPlan::TakeRequest() {
-  if (IsGated()) return std::nullopt;
-  while (!hurried_.empty()) {
-    const int layer = hurried_.front();
-    hurried_.erase(hurried_.begin());
-    if (IsOpen(layer)) return layer;
-  }
-  if (!job_->decoupled() || !has_pushed_all()) return std::nullopt;
-  while (done_before_ < requested_before_ && !IsOpen(done_before_)) {
-    ++done_before_;
-  }
-  int64_t bytes = 0;
-  for (size_t layer = done_before_; layer < requested_before_; ++layer) {
-    if (IsOpen(layer)) bytes += 4 * job_->layers[layer].parameters;
-  }
-  while (requested_before_ < layer_count() && bytes < kRequestBytesMax) {
-    const size_t layer = requested_before_++;
-    if (IsOpen(layer)) return static_cast<int>(layer);
-  }
-  return std::nullopt;
 }
 
 }  // namespace nereus

@@ -11,11 +11,10 @@
 namespace nereus {
 
 // Decides what a worker sends next: which of the layers that the caller has
-// pushed go out now, which are deferred, and which results the worker asks for.
-// (It is no part of the job's Plan.) The WorkerMachine tells the SendPlan each
-// event, and the SendPlan reads in the layers' ledgers how far each layer is.
-// Then the machine takes layers to send, a vote and layers to request from the
-// SendPlan, until there are none.
+// pushed go out now, and which are deferred. (It is no part of the job's Plan.)
+// The WorkerMachine tells the SendPlan each event, and the SendPlan reads in
+// the layers' ledgers how far each layer is. Then the machine takes layers to
+// send and a vote from the SendPlan.
 //
 // A pushed layer is deferred for one of these reasons:
 //
@@ -28,11 +27,7 @@ namespace nereus {
 //     otherwise a caller that waits in the middle of backward would wait for
 //     ever.
 //
-// With Overlap::kDecoupled the worker requests layers, that is, asks for their
-// results, in forward order once all layers are pushed. The worker asks for a
-// further layer only while the layers that are requested and not done have less
-// than a limit of bytes. It requests a layer that the caller waits for before
-// all others. Pure.
+// Pure.
 class SendPlan {
  public:
   // A worker's vote on its step, with NanPolicy::kSkip.
@@ -49,8 +44,8 @@ class SendPlan {
 
   // ---- Events.
 
-  // Ends the step, before the first push of the next one: its open layers are
-  // sent and requested first. Has no effect if all layers are done.
+  // Ends the step, before the first push of the next one: its deferred layers
+  // are sent.
   void EndStep();
   // Notes that the caller has pushed `layer` in `step`. `fit`: true if the
   // gradient may be used.
@@ -71,8 +66,6 @@ class SendPlan {
   // Takes the vote, if it is due. A vote is due once in each step and epoch,
   // when all layers are pushed. In a sparse job it also waits for the choice.
   std::optional<Vote> TakeVote();
-  // Takes the next layer whose result the worker asks for.
-  std::optional<int> TakeRequest();
 
   // The last step of which a layer was pushed.
   int64_t step() const { return step_; }
@@ -89,7 +82,6 @@ class SendPlan {
   bool IsGated() const { return is_frozen_ || awaits_choice(); }
   // True if the deferred layers must be sent, unless IsGated.
   bool IsUrgent() const;
-  bool IsOpen(size_t layer) const { return ledgers_[layer].is_open(); }
 
   JobPtr job_;  // The job in the current epoch.
   // Ledgers of all layers; not owned.
@@ -102,12 +94,7 @@ class SendPlan {
   bool is_vote_due_ = false;      // True if the vote has to be sent.
   std::vector<int> deferred_;     // Layers that are pushed, and not sent.
   int64_t deferred_bytes_ = 0;    // Bytes that those layers send.
-  std::vector<int> hurried_;      // Layers to request before the window.
-  // Window of layers that are requested and not done, in forward order: the
-  // layers before done_before_ are done, and those before requested_before_ are
-  // requested.
-  size_t done_before_ = 0;
-  size_t requested_before_ = 0;
+  bool is_hurried_ = false;       // True if the caller waits for one of them.
 };
 
 }  // namespace nereus

@@ -5,10 +5,10 @@
 // The layer is cut into chunks, and each chunk belongs to a shard. Contribute
 // sends each shard its part of the gradient. A shard adds the contributions of
 // all workers to a chunk, updates the chunk with their mean, and sends the
-// result to every worker; with Overlap::kDecoupled it sends the result when
-// Request asks for it. The result lands in its final place, frame by frame, in
-// any order (ResultAssembly). The frame that arrives last completes the round.
-// If the caller runs the optimizer, the result is the mean gradient itself.
+// result to every worker. The result lands in its final place, frame by frame,
+// in any order (ResultAssembly). The frame that arrives last completes the
+// round. If the caller runs the optimizer, the result is the mean gradient
+// itself.
 //
 // Each chunk has a carrier among the workers of a host (LocalHalf). The other
 // workers send the carrier their part. The carrier sends the sum to the shard,
@@ -52,12 +52,6 @@ void ServerExchange::Contribute(Outbox& out) {
   const bool asks = AskForClosed(out);
   for (const Chunk& chunk : chunks()) {
     if (!results_.Complete(chunk)) ContributeChunk(chunk, asks, out);
-  }
-  if (!layer_.job->decoupled()) return;
-  if (ledger_.is_requested()) {
-    Request(out);
-  } else if (wanted_round_ >= ledger_.next_round()) {
-    PullCarried(out);
   }
 }
 
@@ -181,49 +175,19 @@ void ServerExchange::ExpectResult() {
 // this worker may have missed the results. So it asks for all chunks that it
 // lacks. The shards answer for closed chunks, and discard the question for the
 // others, which wait for this contribution. Later rounds of the epoch cannot
-// close without this worker, so it asks once in an epoch. With
-// Overlap::kDecoupled, PullCarried asks for the chunks that this worker
-// carries.
+// close without this worker, so it asks once in an epoch.
 bool ServerExchange::AskForClosed(Outbox& out) {
   const Job& job = *layer_.job;
   const bool is_first = std::exchange(asked_in_, job.epoch) != job.epoch;
   if (!is_first || job.epoch == kFirstEpoch || job.partial()) return false;
   for (const Chunk& chunk : chunks()) {
     if (results_.Complete(chunk)) continue;
-    if (job.decoupled() && Carries(chunk)) continue;
-    Ask(job.ServerOf(chunk), chunk.index, out);
+    out.Add(SendFrame{
+        job.ServerOf(chunk),
+        {layer_.Header(FrameKind::kPull, chunk.index, ledger_.next_round()),
+         {}}});
   }
   return true;
-}
-
-// Asks the shards for the chunks that this worker carries, and the carriers for
-// the other chunks. A carrier whose caller does not need the layer yet then
-// asks the shards for the sake of its mate.
-void ServerExchange::Request(Outbox& out) {
-  if (!ledger_.is_sent()) return;  // Contribute will call Request.
-  PullCarried(out);
-  std::set<int32_t> carriers;
-  for (const Chunk& chunk : chunks()) {
-    if (results_.Complete(chunk) || Carries(chunk)) continue;
-    carriers.insert(local_.CarrierOf(ledger_.next_round(), chunk.index));
-  }
-  for (const int32_t rank : carriers) {
-    Ask(PeerId::Worker(rank), /*chunk=*/0, out);
-  }
-}
-
-void ServerExchange::PullCarried(Outbox& out) {
-  const int64_t round = ledger_.next_round();
-  if (std::exchange(pulled_round_, round) == round) return;
-  for (const Chunk& chunk : chunks()) {
-    if (results_.Complete(chunk) || !Carries(chunk)) continue;
-    Ask(layer_.job->ServerOf(chunk), chunk.index, out);
-  }
-}
-
-void ServerExchange::Ask(PeerId to, int64_t chunk, Outbox& out) const {
-  out.Add(SendFrame{
-      to, {layer_.Header(FrameKind::kPull, chunk, ledger_.next_round()), {}}});
 }
 
 // Hands a result on to the mates only if all mates have sent their parts in
@@ -252,8 +216,7 @@ void ServerExchange::OnResult(const FrameHeader& header, Outbox& out) {
 
 std::optional<RoundResult> ServerExchange::Finish(Outbox& out) {
   const int64_t round = ledger_.next_round();
-  if (!ledger_.is_sent() || !ledger_.is_requested() || results_.open() ||
-      results_.round() != round) {
+  if (!ledger_.is_sent() || results_.open() || results_.round() != round) {
     return std::nullopt;
   }
   local_.Close(round);
@@ -273,7 +236,6 @@ std::optional<RoundResult> ServerExchange::Finish(Outbox& out) {
 
 absl::StatusOr<Landing> ServerExchange::OnHeader(
     const FrameHeader& header) const {
-  if (header.kind == FrameKind::kPull) return OnPullHeader(header);
   if (header.kind == FrameKind::kOutcome) {
     NEREUS_TRY(CheckOutcome(header));
     return results_.Place(header);
@@ -310,47 +272,11 @@ absl::Status ServerExchange::CheckOutcome(const FrameHeader& header) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Landing> ServerExchange::OnPullHeader(
-    const FrameHeader& header) const {
-  const int64_t next = layer_.position() < 0 ? -1 : ledger_.next_round();
-  const bool is_request = header.payload_bytes == 0 && header.offset == 0 &&
-                          header.chunk == 0 && header.part == kValuesPart;
-  if (!layer_.job->decoupled() || !is_request || header.round > next + 1) {
-    return RefuseFrame(header,
-                       "workers of one host ask each other only with "
-                       "--overlap=dear, here for rounds up to ",
-                       next + 1);
-  }
-  if (header.round < next || header.round <= wanted_round_) {
-    return Landing::Discard();
-  }
-  const Lineup& lineup = layer_.job->LineupOf(header.round);
-  if (local_.IsAlone(header.round) ||
-      lineup.HostOf(header.sender.rank) != lineup.HostOf(layer_.rank)) {
-    return RefuseFrame(header, "the sender is not on the host of this worker");
-  }
-  return Landing::Scratch();
-}
-
-bool ServerExchange::OnFrame(const Frame& frame, Outbox& out) {
+void ServerExchange::OnFrame(const Frame& frame, Outbox& out) {
   const FrameHeader& header = frame.header;
-  if (header.kind == FrameKind::kPull) {
-    wanted_round_ = header.round;
-    const bool is_open =
-        header.round == ledger_.next_round() && ledger_.is_sent();
-    if (is_open) PullCarried(out);
-    return false;
-  }
   const Chunk& chunk = chunks()[header.chunk];
   AddToSum(header.sender.rank, header.round, chunk,
            *frames_.Find(chunk, header), Addend(frame), out);
-  return false;
-}
-
-void ServerExchange::OnEpoch(Outbox&) {
-  local_.OnEpoch();
-  pulled_round_ = kInitialRound - 1;
-  wanted_round_ = kInitialRound - 1;
 }
 
 // Names the first cause that it finds: mates whose parts are missing, else

@@ -31,12 +31,11 @@ class ServerExchange final : public Exchange {
 
   void Begin(Outbox&) override {}
   void Contribute(Outbox& out) override;
-  void Request(Outbox& out) override;
   absl::StatusOr<Landing> OnHeader(const FrameHeader& header) const override;
-  bool OnFrame(const Frame& frame, Outbox& out) override;
+  void OnFrame(const Frame& frame, Outbox& out) override;
   void OnResult(const FrameHeader& header, Outbox& out) override;
   std::optional<RoundResult> Finish(Outbox& out) override;
-  void OnEpoch(Outbox& out) override;
+  void OnEpoch(Outbox&) override { local_.OnEpoch(); }
   std::string Missing() const override;
 
  private:
@@ -78,17 +77,8 @@ class ServerExchange final : public Exchange {
   // With the first contribution of an epoch, asks the shards for results of the
   // open round that may have been lost. Returns true if it has asked.
   bool AskForClosed(Outbox& out);
-  // Asks the shards for the results of the chunks that this worker carries.
-  // Does so once in a round.
-  void PullCarried(Outbox& out);
-  // Asks a shard for the result of a chunk, or a carrier (with chunk 0) for all
-  // chunks that it carries.
-  void Ask(PeerId to, int64_t chunk, Outbox& out) const;
   // Checks that a frame of kind kOutcome comes from the carrier of its chunk.
   absl::Status CheckOutcome(const FrameHeader& header) const;
-  // Checks the request of a mate for the chunks that this worker carries.
-  // Returns where its frame lands.
-  absl::StatusOr<Landing> OnPullHeader(const FrameHeader& header) const;
 
   const WorkerLayer& layer_;   // The layer; not owned.
   const RoundLedger& ledger_;  // The layer's rounds; not owned.
@@ -103,11 +93,8 @@ class ServerExchange final : public Exchange {
   // mates may refer to the mean after the pushed gradient is the caller's
   // again.
   Buffer mean_;
-  bool is_apart_ = false;                     // True if result_ is mean_.
-  uint64_t asked_in_ = 0;                     // Epoch of AskForClosed; 0: none.
-  int64_t pulled_round_ = kInitialRound - 1;  // Last round of PullCarried.
-  int64_t wanted_round_ =
-      kInitialRound - 1;  // Last round that a mate asked for.
+  bool is_apart_ = false;  // True if result_ is mean_.
+  uint64_t asked_in_ = 0;  // Epoch of AskForClosed; 0: none.
 };
 
 }  // namespace nereus

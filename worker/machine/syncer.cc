@@ -1,7 +1,7 @@
 // The life of one layer on one worker, in this order: Start or Adopt begins it;
-// Push, Send and Request are the caller's half of a round; OnFrame is the half
-// of the other processes; FinishIfComplete and OnDone end the round; OnEpoch
-// begins an open round again.
+// Push and Send are the caller's half of a round; OnFrame is the half of the
+// other processes; FinishIfComplete and OnDone end the round; OnEpoch begins an
+// open round again.
 
 #include "worker/machine/syncer.h"
 
@@ -35,16 +35,6 @@ bool IsOfResult(const WorkerLayer& layer, const FrameHeader& header) {
   return header.kind == FrameKind::kResult ||
          (header.kind == FrameKind::kOutcome &&
           UsesServers(layer.route().scheme));
-}
-
-// True if the frame asks for the values that the sender needs before its first
-// step. With decoupled rounds, a frame of this kind can also ask for the result
-// of a round.
-bool IsForFirstValues(const Job& job, const FrameHeader& header) {
-  const int asking = job.PositionOf(header.sender.rank);
-  return header.kind == FrameKind::kPull &&
-         (!job.decoupled() || asking < 0 ||
-          header.round < job.workers[asking].first_step);
 }
 
 }  // namespace
@@ -133,27 +123,17 @@ void Syncer::Contribute(Outbox& out) {
   FinishIfComplete(out);
 }
 
-void Syncer::Request(Outbox& out) {
-  if (ledger_.is_requested()) return;
-  ledger_.Request();
-  if (!ledger_.is_sent()) return;
-  exchange_->Request(out);
-  FinishIfComplete(out);
-}
-
 absl::StatusOr<Landing> Syncer::OnHeader(const FrameHeader& header) const {
   if (header.kind == FrameKind::kResult) return results_.Place(header);
-  return IsForFirstValues(*layer_.job, header) ? transfer_.OnPullHeader(header)
-                                               : exchange_->OnHeader(header);
+  return header.kind == FrameKind::kPull ? transfer_.OnPullHeader(header)
+                                         : exchange_->OnHeader(header);
 }
 
 void Syncer::OnFrame(const Frame& frame, Outbox& out) {
   const FrameHeader& header = frame.header;
-  if (IsForFirstValues(*layer_.job, header)) {
-    return transfer_.OnPull(header, out);
-  }
+  if (header.kind == FrameKind::kPull) return transfer_.OnPull(header, out);
   if (!IsOfResult(layer_, header)) {
-    if (exchange_->OnFrame(frame, out)) Request(out);
+    exchange_->OnFrame(frame, out);
   } else if (results_.Count(header) && fetching()) {
     ledger_.OnFetched(header.round);
     return OnDone(out);
@@ -169,7 +149,7 @@ void Syncer::OnVerdict(Outbox& out) {
 }
 
 // Called after every event that can complete the round: a frame, the
-// contribution of this worker, its request for the result, or a verdict.
+// contribution of this worker, or a verdict.
 void Syncer::FinishIfComplete(Outbox& out) {
   // A worker that has left the epoch while it fetched has no round.
   if (fetching() && layer_.position() < 0) return;

@@ -68,10 +68,6 @@ class Syncer {
   // (SparseGradient::Begin).
   void Send(Outbox& out, const BlockChoice& choice = nullptr,
             const Buffer& norms = Buffer());
-  // With Overlap::kDecoupled: asks for the result of the open round, unless
-  // this worker has already asked. If the contribution is unsent, Send asks
-  // after it. REQUIRES: ledger().is_open().
-  void Request(Outbox& out);
   // Notes that the caller has done its last step, and its last update.
   void Leave(Outbox& out) { transfer_.Leave(out); }
   // Sends the layer to the shards, if workers own it. `round`: the last round

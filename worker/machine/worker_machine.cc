@@ -158,9 +158,6 @@ void WorkerMachine::OnLeave(Outbox& out) {
 void WorkerMachine::Proceed(Outbox& out) {
   SendLayers(plan_.TakeSends(), out);
   if (const auto vote = plan_.TakeVote()) SendVote(*vote, out);
-  while (const std::optional<int> layer = plan_.TakeRequest()) {
-    syncers_[*layer]->Request(out);
-  }
   SayReadyToSwitch(out);
 }
 
@@ -181,7 +178,6 @@ void WorkerMachine::PushNorms(Outbox& out) {
       blocks.Push(plan_.step(), std::exchange(norms_, Buffer()), {}, out);
   NEREUS_CHECK(status.ok()) << status;
   blocks.Send(out);
-  blocks.Request(out);
 }
 
 // Sends the vote to every server, because each server counts the votes by
@@ -218,8 +214,7 @@ std::optional<Stall> WorkerMachine::OldestWait() const {
     const int64_t round = syncer.done_round() + 1;
     std::string missing = Missing(layer);
     const bool is_own = ledgers_[layer].is_unsent() && missing.empty();
-    const bool waits =
-        ledgers_[layer].is_open() && ledgers_[layer].is_requested() && !is_own;
+    const bool waits = ledgers_[layer].is_open() && !is_own;
     if (!waits || (oldest.has_value() && oldest->round <= round)) continue;
     oldest = Stall{layer, round, std::move(missing), absl::ZeroDuration()};
   }

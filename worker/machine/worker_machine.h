@@ -20,9 +20,9 @@ namespace nereus {
 
 // A worker's side of the protocol: it passes each event to the parts that it
 // concerns. Each layer has a Syncer, which carries out the layer's rounds. The
-// SendPlan says which layers are sent and requested, and when. The machine
-// itself keeps the state of the whole step: verdicts, the choice of blocks,
-// checksums of the replica.
+// SendPlan says which layers are sent, and when. The machine itself keeps the
+// state of the whole step: verdicts, the choice of blocks, checksums of the
+// replica.
 //
 // Between Freeze and OnEpoch no worker-owned layer makes progress: what Report
 // has returned must stay true until the next epoch begins. Pure: the worker's
@@ -70,7 +70,7 @@ class WorkerMachine final : public Machine {
                              Outbox& out, bool fit = true, float scale = 1.0f);
 
   // Notes that the caller waits for the layer. If the layer is deferred, sends
-  // all deferred layers. Requests this layer before the other layers.
+  // all deferred layers.
   void OnHurry(int layer, Outbox& out);
 
   // Notes that the caller has done its last step, and that all pushed rounds
@@ -103,7 +103,7 @@ class WorkerMachine final : public Machine {
   bool frozen() const { return plan_.is_frozen(); }
 
  private:
-  // Carries out what the SendPlan says: sends layers, votes, requests layers.
+  // Carries out what the SendPlan says: sends layers, votes.
   // Called at the end of each event after which the SendPlan can have more to
   // say.
   void Proceed(Outbox& out);

@@ -95,7 +95,7 @@ std::optional<Measurements> Meter::TakeDue() {
   }
   reported_at_ = now;
   last_ = Measurements{steps_.times(), steps_.step_time(), std::nullopt,
-                       std::nullopt};
+                       std::nullopt, steps_.waits_in_forward()};
   if (plan_.probed == Probed::kLink) {
     last_->link = speed;
   } else if (plan_.probed == Probed::kMemory && speed.has_value()) {

@@ -125,6 +125,10 @@ class StepTimes {
   // Returns the time from the begin of a step to the begin of the next step.
   // REQUIRES: enough().
   absl::Duration step_time() const;
+  // True if the caller waits for layers between the begin of a step and its
+  // first push, and not for all of them at the end of the step before.
+  // REQUIRES: enough().
+  bool waits_in_forward() const { return steps_.back().layer.has_value(); }
 
  private:
   // Number of steps that a result needs at least, and that it uses at most.

@@ -149,13 +149,6 @@ struct JobTraits {
   // (`--optimizer=worker`). False if the job updates them.
   bool updates_parameters = false;
 
-  // True if the results of a step arrive layer by layer, in the order in which
-  // the next forward pass uses the layers (`--overlap=dear`). The caller then
-  // begins the next step without WaitAll, and calls WaitForward for each layer
-  // before that layer's forward pass. A caller that calls WaitAll is correct
-  // too, but its forward pass then does not overlap with communication.
-  bool decoupled = false;
-
   // True if the job skips each step in which a gradient has a NaN or an
   // infinity (`--nan=skip`). The caller then checks Skipped after each step.
   bool may_skip = false;

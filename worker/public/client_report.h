@@ -51,6 +51,9 @@ struct Measurements {
   // through memory. Absent: another worker measures it, or nothing is to be
   // measured.
   std::optional<double> memory_rate;
+  // True if the caller waits for layers in forward passes, and not for all of
+  // them at the end of a step.
+  bool waits_in_forward = false;
 };
 
 // Time in which a GPU computed or copied for one layer. Times count from the

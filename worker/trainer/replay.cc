@@ -139,8 +139,7 @@ absl::Status Replayer::Backward(int64_t step) {
 absl::Status Replayer::Step(const StepInfo& begun) {
   NEREUS_TRY(Forward(begun));
   NEREUS_TRY(Backward(begun.step));
-  // In a decoupled job, the next forward pass waits for the layers.
-  if (!client_->traits().decoupled) {
+  if (options_.waits_at_end) {
     NEREUS_TRY(client_->WaitAll(begun.step, device_.stream()));
   }
   return begun.step + 1 == options_.steps ? Leave(/*early=*/false)
@@ -148,8 +147,7 @@ absl::Status Replayer::Step(const StepInfo& begun) {
 }
 
 absl::Status Replayer::Leave(bool early) {
-  // Waits for the last results, so that their copies count: in a decoupled job
-  // nothing has waited for them.
+  // Waits for the last results, so that their copies count.
   for (size_t i = 0; i < layers_.size(); ++i) {
     NEREUS_TRY(client_->WaitForward(static_cast<int>(i), device_.stream()));
   }

@@ -23,6 +23,9 @@ struct ReplayOptions {
   std::vector<LayerSpec> layers;  // Layers of the model.
   std::vector<LayerTime> times;   // Compute times, by layer.
   int64_t steps = 1;              // Number of steps of the job.
+  // True if a step waits for all its layers at its end; false if the next
+  // forward waits for each layer before it computes for it.
+  bool waits_at_end = false;
   // Time to compute before each forward pass: makes this worker a straggler.
   absl::Duration delay;
   // Time to compute before the forward pass of a step if the step's number,
@@ -41,8 +44,8 @@ struct ReplayOptions {
 struct ReplayResult {
   // Time from the end of one backward pass to the end of the next, by step. The
   // first step has no such time, nor has the first step after the job has gone
-  // back to a checkpoint. (Backward passes are the marks because, in a
-  // decoupled job, the rounds of a step end during the next forward pass.)
+  // back to a checkpoint. (Backward passes are the marks because the rounds of
+  // a step end during the next forward pass.)
   std::vector<absl::Duration> steps;
   // Number of steps that this worker has begun. A step that the job has
   // repeated counts each time.

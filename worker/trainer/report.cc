@@ -91,7 +91,8 @@ WorkerResult MakeResult(const TrainResult& result, const ClientReport& costs,
   // A worker that has not measured enough steps reports no measurements.
   if (costs.measured.has_value()) {
     made.measured = {costs.measured->step_time, costs.measured->link,
-                     costs.measured->memory_rate};
+                     costs.measured->memory_rate,
+                     costs.measured->waits_in_forward};
   }
   for (size_t i = 0; i < specs.size(); ++i) {
     const LayerReport& cost = costs.layers[i];

@@ -20,9 +20,8 @@
 //
 //   begun --backward pushes all layers--> pending --all are awaited--> done
 //
-// If layers become ready in forward order (JobTraits::decoupled), the next step
-// begins while the last one is pending, and its forward awaits the layers
-// (Run::Await). Otherwise Run::Step awaits all layers (Run::AwaitAll).
+// The next step begins while the last one is pending, and its forward awaits
+// the layers (Run::Await). At the end, nothing else does: Run::AwaitAll.
 
 namespace nereus {
 namespace {
@@ -241,16 +240,12 @@ absl::Status Run::Step() {
   const absl::Duration backward_end = options_.now();
   result_.forward += forward_end - begin - awaiting;
   result_.backward += backward_end - forward_end;
-  absl::Duration end = backward_end;
-  if (!client_->traits().decoupled) {
-    end = NEREUS_TRY(AwaitAll(backward_end));
-  }
   result_.images += network_->batch();
   ++result_.steps;
   result_.last_step = step_.step;
   result_.workers = step_.workers;
   losses_.Count(Pass(), loss);
-  ReportProgress(end);
+  ReportProgress(backward_end);
   return absl::OkStatus();
 }
 

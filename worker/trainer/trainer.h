@@ -99,12 +99,11 @@ absl::StatusOr<std::vector<LayerBinding>> BindLayers(Network* network,
 
 // Trains `network` on this worker's share of `data`, by algorithm 2 of Poseidon
 // (Zhang et al., USENIX ATC 2017): each layer is pushed as soon as backward has
-// its gradient, fully connected layers by their factors. A step ends when all
-// layers are synchronised. (In a decoupled job, with `--overlap=dear`, the next
-// step begins before that.) Training ends with the step in which the images of
-// all workers together complete the last pass (TrainerOptions::epochs), or when
-// this worker must leave early. Train neither evaluates the network nor leaves
-// the job.
+// its gradient, fully connected layers by their factors. The
+// next forward pass waits for each layer when it needs it. Training ends with
+// the step in which the images of all workers together complete the last pass
+// (TrainerOptions::epochs), or when this worker must leave early. Train neither
+// evaluates the network nor leaves the job.
 //
 // Errors: kInvalidArgument, bad options, or data that do not fit the network;
 // kFailedPrecondition, the loss is not a finite number, and the job does not

@@ -107,6 +107,9 @@ void AddReplayFlags(CLI::App& app, WorkerFlags& flags) {
   AddSwitch(app, "spin", flags.replay.spins,
             "with --replay, on a CPU: use a core for the layers' times instead "
             "of sleeping, so that jobs on one core slow each other down");
+  AddSwitch(app, "waits-at-end", flags.replay.waits_at_end,
+            "with --replay: wait for all layers at the end of a step, and not "
+            "for each layer before its next forward");
   AddNumber(app, "delay", flags.straggler.delay_seconds, 0.0, 3600.0,
             "seconds to wait before each forward: a straggler, for tests");
   AddNumber(app, "delay-in-turn", flags.straggler.in_turn_seconds, 0.0, 3600.0,
@@ -168,10 +171,10 @@ absl::Status CheckFlags(const CLI::App& app, int argc, char** argv,
           : refuse(groups.update,
                    "in a job: its coordinator's flags decide how parameters "
                    "are updated");
-  status.Update(
-      flags.is_replay()
-          ? refuse(groups.data, "with --replay: nothing is trained")
-          : refuse({"--steps", "--spin"}, "without --replay: see --epochs"));
+  status.Update(flags.is_replay()
+                    ? refuse(groups.data, "with --replay: nothing is trained")
+                    : refuse({"--steps", "--spin", "--waits-at-end"},
+                             "without --replay: see --epochs"));
   if (flags.standalone) {
     status.Update(RefuseIdleJobFlags(app, argc, argv, flags.spec, {}));
   }

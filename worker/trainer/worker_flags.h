@@ -23,6 +23,7 @@ struct ReplayFlags {
   std::string times_file;  // Compute times of the layers. Empty: no replay.
   int64_t steps = 100;     // Number of steps of the job.
   bool spins = false;      // Use a core for these times, instead of sleeping.
+  bool waits_at_end = false;  // ReplayOptions::waits_at_end.
 };
 
 // Artificial delays before each forward, for tests of stragglers.

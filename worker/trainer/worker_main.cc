@@ -257,6 +257,7 @@ absl::StatusOr<Ending> RunReplay(const WorkerFlags& flags) {
   options.times =
       NEREUS_TRY(LoadComputeTrace(flags.replay.times_file, options.layers));
   options.steps = flags.replay.steps;
+  options.waits_at_end = flags.replay.waits_at_end;
   options.delay = absl::Seconds(flags.straggler.delay_seconds);
   options.delay_in_turn = absl::Seconds(flags.straggler.in_turn_seconds);
   NEREUS_TRY(options.Validate());

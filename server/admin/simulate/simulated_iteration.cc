@@ -91,7 +91,7 @@ int64_t FramesPerStep(const Job& job, const HostMap& hosts) {
   const auto bytes = [&](int64_t header_bytes) {
     const std::vector<int64_t> nodes =
         PredictLinkBytes(job.layers, job.routes, job.placement, hosts,
-                         header_bytes, kFrameElementsMax, job.decoupled());
+                         header_bytes, kFrameElementsMax);
     return absl::c_accumulate(nodes, int64_t{0});
   };
   return (bytes(1) - bytes(0)) / 2;
@@ -222,7 +222,8 @@ IterationSimulation::IterationSimulation(const WhatIf& what_if, JobPtr job,
                                          int warm_up, int iterations)
     : job_(std::move(job)),
       hosts_(HostMap::Of(what_if.plan.cluster)),
-      program_{job_, what_if.times, warm_up + iterations, CopyRate(what_if)},
+      program_{job_, what_if.times, what_if.waits_in_forward,
+               warm_up + iterations, CopyRate(what_if)},
       record_(*job_, static_cast<int>(hosts_.hosts()), warm_up, iterations),
       network_(MakeNetworkOptions(what_if), what_if.seed, &events_,
                [this](ProcessId, ProcessId to, const Frame& frame) {
@@ -322,17 +323,19 @@ void IterationSimulation::DeliverToShard(int index, const Frame& frame) {
   outbox_.Clear();
 }
 
-// With Overlap::kDecoupled, an iteration ends with the last backward.
+// If programs wait in forward passes, an iteration ends with the last backward.
 void IterationSimulation::OnBackwardDone(PeerId, int64_t step) {
-  if (job_->decoupled()) record_.EndStep(step, events_.now());
+  if (program_.waits_in_forward) record_.EndStep(step, events_.now());
 }
 
-// Without Overlap::kDecoupled, an iteration ends when the last worker has all
-// results.
+// If programs wait at the end of a step, an iteration ends when the last worker
+// has all results.
 void IterationSimulation::OnStepDone(PeerId worker, int64_t step) {
   const bool is_last =
       record_.WorkerDone(step, trainers_[worker.rank]->compute_time(step));
-  if (is_last && !job_->decoupled()) record_.EndStep(step, events_.now());
+  if (is_last && !program_.waits_in_forward) {
+    record_.EndStep(step, events_.now());
+  }
 }
 
 // The number of frames between nodes is known beforehand (FramesPerStep), so
@@ -439,7 +442,7 @@ absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if) {
       TimeModel{what_if.times,
                 {what_if.node_rate, what_if.latency, what_if.message_time},
                 what_if.memory_rate,
-                what_if.job.overlap == Overlap::kDecoupled,
+                what_if.waits_in_forward,
                 1 - what_if.job.sparsity.share,
                 what_if.job.overlap == Overlap::kNone};
   return options;

@@ -43,6 +43,9 @@ struct WhatIf {
   // thresholds, and the answer is that of the threshold with the shortest
   // iteration.
   JobOptions job;
+  // True if programs wait for a layer when the next forward pass needs it;
+  // false if they wait for all layers at the end of a step.
+  bool waits_in_forward = true;
   // Time that each message between two nodes costs the sender, and again the
   // receiver. A message is one frame, or several fused frames.
   absl::Duration message_time = absl::ZeroDuration();
@@ -85,8 +88,9 @@ inline constexpr int64_t kSimulatedNodesMax = 4096;
 absl::StatusOr<PlanOptions> PlanOptionsOf(const WhatIf& what_if);
 
 // Answer to a WhatIf. An iteration ends when the last worker has the result of
-// every layer. But with Overlap::kDecoupled the next iteration has begun by
-// then: there an iteration ends when the last worker has ended its backward.
+// every layer. But if programs wait in forward passes, the next iteration has
+// begun by then: there an iteration ends when the last worker has ended its
+// backward.
 struct IterationResult {
   // Plan of the job.
   Plan plan;

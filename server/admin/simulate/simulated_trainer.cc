@@ -59,14 +59,14 @@ void SimulatedTrainer::BeginStep() {
   if (step_ % program_->job->worker_count() == rank_) {
     device_free_at_ += delays_.in_turn;
   }
-  if (program_->job->decoupled()) return Forward(0);
+  if (program_->waits_in_forward) return Forward(0);
   absl::Duration forward;
   for (const LayerTime& time : program_->times) forward += time.forward;
   events_->At(Compute(step_, forward), [this] { Backward(layers() - 1); });
 }
 
 // If the layer does not have the result of the last step yet, waits for it:
-// OnLayerDone calls this again. Happens only with Overlap::kDecoupled.
+// OnLayerDone calls this again.
 void SimulatedTrainer::Forward(int layer) {
   if (layer == layers()) return Backward(layer - 1);
   if (done_step_[layer] < step_ - 1) {
@@ -93,16 +93,17 @@ void SimulatedTrainer::Backward(int layer) {
 
 void SimulatedTrainer::OnBackward(int layer) {
   if (streams()) Push(layer);
-  if (layer > 0) {
-    Backward(layer - 1);
-  } else if (!streams()) {
-    events_->At(Copy(CopyOutTime()), [this] {
-      for (int each = layers() - 1; each >= 0; --each) Push(each);
-    });
-  }
-  if (layer > 0) return;
+  if (layer > 0) return Backward(layer - 1);
   driver_->OnBackwardDone(PeerId::Worker(rank_), step_);
-  const bool goes_on = program_->job->decoupled();
+  if (streams()) return OnPushedAll();
+  events_->At(Copy(CopyOutTime()), [this] {
+    for (int each = layers() - 1; each >= 0; --each) Push(each);
+    OnPushedAll();
+  });
+}
+
+void SimulatedTrainer::OnPushedAll() {
+  const bool goes_on = program_->waits_in_forward;
   if (goes_on && step_ + 1 < program_->steps) BeginStep();
 }
 
@@ -251,7 +252,7 @@ void SimulatedTrainer::OnLayerDone(int layer, int64_t step) {
   done_step_[layer] = step;
   if (--progress_[step % 2].layers_left == 0) {
     driver_->OnStepDone(PeerId::Worker(rank_), step);
-    const bool goes_on = !program_->job->decoupled();
+    const bool goes_on = !program_->waits_in_forward;
     if (goes_on && step + 1 < program_->steps) BeginStep();
   }
   if (awaited_layer_ != layer) return;

@@ -20,6 +20,9 @@ struct TrainerProgram {
   JobPtr job;
   // Computing time of each layer.
   std::vector<LayerTime> times;
+  // True if forward passes wait for each layer; false if the trainers wait for
+  // all layers at the end of a step.
+  bool waits_in_forward = true;
   // Number of steps of the simulation.
   int64_t steps = 0;
 
@@ -39,9 +42,9 @@ struct TrainerDelays {
 
 // Simulated trainer of one worker, on virtual time, with the production machine
 // of a worker. In each step it computes forward and backward, and pushes each
-// layer. The next step begins when all layers are done. With
-// Overlap::kDecoupled, the next step begins after backward, and its forward
-// waits for each layer. Payloads are sizes only.
+// layer. The next step begins after backward, and its forward waits for each
+// layer; without TrainerProgram::waits_in_forward, the next step begins when
+// all layers are done. Payloads are sizes only.
 //
 // The device computes one thing at a time. For layers by factors (kFactor), it
 // also makes the products of factors, after the work that is queued before
@@ -132,6 +135,8 @@ class SimulatedTrainer {
   void Forward(int layer);
   void Backward(int layer);
   void OnBackward(int layer);
+  // Begins the next step, if it need not wait for the results of this one.
+  void OnPushedAll();
   void Push(int layer);
   // Carries out the actions of the machine.
   void Execute();

@@ -72,7 +72,7 @@ class Step(Sized):
 class Traits(Sized):
     _fields_ = [
         ("size", ctypes.c_uint32), ("rank", _int32), ("updates_parameters", _int32),
-        ("decoupled", _int32), ("may_skip", _int32), ("sparse", _int32),
+        ("unused", _int32), ("may_skip", _int32), ("sparse", _int32),
         ("uses_adam", _int32), ("learning_rate", _float), ("momentum", _float),
         ("weight_decay", _float), ("beta1", _float), ("beta2", _float),
         ("epsilon", _float), ("reserved", _int32)]

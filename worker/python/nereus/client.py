@@ -43,7 +43,6 @@ class Traits(NamedTuple):
 
     rank: int
     updates_parameters: bool
-    decoupled: bool
     may_skip: bool
     sparse: bool
     uses_adam: bool
@@ -445,8 +444,8 @@ class Client:
         traits = _native.Traits()
         self._call("nereus_client_traits", ctypes.byref(traits))
         return Traits(traits.rank, *(bool(getattr(traits, name))
-                                     for name in Traits._fields[1:6]),
-                      *(getattr(traits, name) for name in Traits._fields[6:]))
+                                     for name in Traits._fields[1:5]),
+                      *(getattr(traits, name) for name in Traits._fields[5:]))
 
     # ---- Layers and their pushes.
 

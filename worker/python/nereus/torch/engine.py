@@ -216,7 +216,8 @@ class Engine:
                     self._watchers[slot.index] = WeakCall(self._note_read, None, layer, slot)
         self._client = Client(bound, stream=self._stream(), **vars(self._options))
         try:
-            self._check_overlap(self._client.traits.decoupled)
+            if self._deferred is not None:
+                self._deferred.hook(self._model, self._layers)
             self._take_over()
             self._other_buffers = self._compare_buffers()
         except BaseException:
@@ -224,17 +225,6 @@ class Engine:
             raise
         self._versions = self._versions_now()
         self._signal = LeaveSignal()
-
-    def _check_overlap(self, decoupled):
-        if self._deferred is None:
-            if decoupled:
-                _log.warning("the job has --overlap=dear, but backward waits for all layers: "
-                             'pass overlap="dear" to DistributedOptimizer')
-            return
-        if not decoupled:
-            raise NereusError('overlap="dear" needs a job with --overlap=dear, in which means '
-                              "come in the order of forward", FAILED_PRECONDITION)
-        self._deferred.hook(self._model, self._layers)
 
     @torch.no_grad()
     def _take_over(self):

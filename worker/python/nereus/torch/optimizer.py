@@ -191,7 +191,7 @@ def DistributedOptimizer(optimizer, named_parameters=None, compression=None,
         backward pass, such as {"fc1.weight": 32}. By default, those of the first step.
     overlap: None: backward returns with the mean gradients. "dear": it does not wait; each
         parameter is updated when it is used, which is in the next forward (DeAR). Needs
-        `model`, a job with --overlap=dear, and `synchronize` before gradients are clipped.
+        `model`, and `synchronize` before gradients are clipped.
 
     Errors: InvalidArgument; those of nereus.Client.
     """
