@@ -23,9 +23,10 @@ namespace nereus {
 namespace {
 
 // Limit of the bytes of a connection that wait unsent in the kernel. A frame of
-// higher priority cannot overtake these bytes, so they must be few. They are
-// enough to keep a fast network busy until this process writes again.
-constexpr int kUnsentBytesMax = 512 * 1024;
+// higher priority cannot overtake these bytes, so they must be few: with 512
+// KiB they wait for 13 ms if three connections share 1 Gbit/s. They are enough
+// to keep a fast network busy until this process writes again.
+constexpr int kUnsentBytesMax = 128 * 1024;
 
 // Keepalive: the kernel asks a peer for a sign of life when the peer has been
 // silent for kKeepaliveIdle seconds, and then every kKeepaliveInterval seconds.
