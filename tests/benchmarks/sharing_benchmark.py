@@ -10,8 +10,9 @@ Two hosts are network namespaces on a bridge (hosts.py). Each job has a server a
 a worker on each host. A worker replays a step: it uses a core for the computing
 time (nereus-worker --replay --spin), pinned to a core of its host as to a device,
 and gradients travel. The job's own communication, which no computing hides, is a
-part of its computing time. In the case "early", some more begins in the middle of
-backward: then jobs that take turns need the link at the same time.
+part of its computing time: steps wait for it at their end (--waits-at-end). In the
+case "early", some more begins in the middle of backward: then jobs that take turns
+need the link at the same time.
 
 Seconds are of a step of each job: median of all steps of worker 0 but the first
 ones and those after another job's end, with the 5th and 95th percentile, of
@@ -83,7 +84,7 @@ class SharedJob(Job):
                 program("worker/trainer/nereus-worker"), f"--coordinator={address}",
                 f"--host={self.hosts.address(host)}", f"--job-name={self.name}",
                 f"--model={model}", "--batch=1", f"--replay={trace}", "--spin",
-                f"--steps={steps}", "--json",
+                "--waits-at-end", f"--steps={steps}", "--json",
                 *([f"--share={shares[host]}", f"--share-weight={weight}"] if shares else [])])
 
 

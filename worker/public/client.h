@@ -445,7 +445,9 @@ class Client {
 
   // Waits for the last round of `layer` that was pushed. Returns at once if the
   // layer was never pushed. The caller calls this before it uses the layer in
-  // its forward pass. Errors: as for Wait.
+  // its forward pass, in place of WaitAll at the end of each step: results come
+  // in this order, and the network works during forward, too. Errors: as for
+  // Wait.
   virtual absl::Status WaitForward(int layer, absl::Duration timeout,
                                    Stream stream = nullptr) = 0;
   absl::Status WaitForward(int layer, Stream stream = nullptr) {
