@@ -12,13 +12,13 @@
 
 namespace nereus {
 
-// Predictor of the time of an iteration. It goes through the events of one
-// iteration once:
+// Predictor of the time of an iteration:
 //
 //   - A worker's device computes layer by layer. Products of factors occupy the
 //     device too.
-//   - Each host's link has two sides, out and in. Each side carries one
-//     transfer at a time, in the order in which transfers become ready.
+//   - Each host's link has two sides, out and in. Each side carries one frame
+//     at a time: of those that are ready, the one whose layer the next forward
+//     pass needs first (Job::SendPriority). Factors go before other frames.
 //   - A shard sends the result of a chunk when it has all contributions.
 //   - With fusion, workers hold back layers. A transfer then joins the message
 //     of an earlier transfer to the same peer if that message has not begun to
@@ -29,13 +29,16 @@ namespace nereus {
 //     factors if SharesProduct is true, as workers without GPUs do.
 //
 // The model follows Zhang et al., "Poseidon", algorithm 2 (wait-free
-// backpropagation), and with `decoupled` Zhang et al., "DeAR" (BackPipe and
-// FeedPipe). A prediction takes a thousandth of the time of SimulateIterations,
-// because it does not cut transfers into frames that take turns. It is good
-// enough to compare plans, but not to predict a single layer under congestion.
+// backpropagation), and if programs wait in forward passes Zhang et al., "DeAR"
+// (BackPipe and FeedPipe). A prediction takes a thousandth of the time of
+// SimulateIterations, because it does not cut transfers into frames that take
+// turns. It is good enough to compare plans, but not to predict a single layer
+// under congestion: it neglects that a server's frames do not wait for those of
+// the worker on its host.
 //
 // Calls do not change a Timeline, so any thread may make them. A call takes
-// time in proportion to the number of chunks times the number of hosts.
+// time in proportion to the number of chunks times the number of hosts, of
+// which it plays at most LinkBookings::kHostsPlayed.
 class Timeline {
  public:
   // Borrows all arguments; they must outlive this. REQUIRES: all are valid; the
@@ -61,8 +64,6 @@ class Timeline {
     // products of factors.
     double compute_seconds = 0;
     // Seconds of each layer from its gradient to its result on all workers.
-    // With `decoupled`, a layer whose product the next forward pass makes ends
-    // when all factors have arrived.
     std::vector<double> sync_seconds;
   };
   // Returns the times of an iteration. Arguments as for Play.

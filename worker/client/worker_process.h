@@ -67,7 +67,7 @@ class WorkerProcess {
   void PushFactors(int layer, int64_t step, const StepLedger::Pushed& pushed,
                    bool is_fit, FactorBuffers factors);
   // Tells the machine that the caller waits for a layer: the machine sends the
-  // layer if it has deferred it, and asks for its result.
+  // layer if it has deferred it.
   void Hurry(int layer);
   // Asks the coordinator for a checkpoint.
   void WantCheckpoint();

@@ -140,8 +140,7 @@ class PeerRounds {
   void OnRecoveryFrame(const Frame& frame, Outbox& out);
 
   // True if the open round can end: all its frames are in place, this worker
-  // has sent its contribution and requested the result, and the verdict on the
-  // step is known.
+  // has sent its contribution, and the verdict on the step is known.
   bool IsComplete() const;
   // True if the step of the open round is skipped. REQUIRES: IsComplete().
   bool IsSkipped() const { return *ledger_.Skipped(ledger_.next_round()); }
