@@ -2,6 +2,7 @@
 are killed, a node is lost, and jobs are canceled and requeued."""
 
 import re
+import time
 
 import pytest
 from conftest import need_root
@@ -98,7 +99,9 @@ def test_a_canceled_job_goes_on_and_one_at_its_time_limit_is_requeued(cluster, s
     left_at = stopped()
     assert left_at >= seen - 1  # The step that was under way.
 
-    # Slurm would wait for two minutes.
+    # Slurm would wait for two minutes. It refuses a start within the second in which it has ended
+    # the job ("Job credential revoked"): its times are whole seconds.
+    time.sleep(2)
     cluster.slurm("scontrol", "update", f"JobId={cluster.job}", "StartTime=now")
     state = cluster.until_state("COMPLETED", "FAILED", timeout=120)
     assert (state["JobState"], state["ExitCode"], state["Restarts"]) == ("COMPLETED", "0:0", "1")
