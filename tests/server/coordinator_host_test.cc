@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/logging.h"
 #include "common/checkpoint/file_storage.h"
 #include "common/checkpoint/manifest.h"
 #include "server/process/checkpoint_files.h"
@@ -248,6 +249,7 @@ TEST_F(RestoreTest, LatestPassesOverDamagedCheckpoints) {
   ChangeByte(20);
   testing::internal::CaptureStderr();
   EXPECT_EQ(Start(), absl::OkStatus());
+  FlushLog(kLogFlushLimit);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               AllOf(HasSubstr("the checkpoint of round 30 is damaged: "),
                     HasSubstr("torn or changed"), HasSubstr("costs 20 steps"),
