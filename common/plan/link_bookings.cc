@@ -23,7 +23,9 @@ FreeTimes::Gap FreeTimes::Endless() {
 Arrival FreeTimes::Take(double now, double seconds) {
   if (seconds <= 0) return {now, now};
   auto first = gaps_.end() - 1;
-  while (first->end <= now) --first;
+  // The last one never ends, but `now` may be infinite: a transfer at a rate
+  // near 0 never arrives.
+  while (first != gaps_.begin() && first->end <= now) --first;
   const double begin = std::max(now, first->begin);
   const Gap before = {first->begin, begin};
   double from = begin;
@@ -35,7 +37,8 @@ Arrival FreeTimes::Take(double now, double seconds) {
   last->begin = end;
   // The gaps from `used` to `first` are used up. The time before `begin` is
   // still free.
-  auto used = last->begin < last->end ? last + 1 : last;
+  const bool is_left = last == gaps_.begin() || last->begin < last->end;
+  auto used = is_left ? last + 1 : last;
   if (before.begin < before.end) {
     if (used > first) {
       gaps_.insert(used, before);

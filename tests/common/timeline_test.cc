@@ -217,6 +217,19 @@ TEST(TimelineTest, ProductOfLateFactorsDoesNotWaitForLaterLayers) {
   EXPECT_NEAR(seconds, 1000 + 2 * 25.6 + 6.4, 4);
 }
 
+// No time of a transfer is a finite number.
+TEST(TimelineTest, AnIterationOverALinkThatCarriesNothingNeverEnds) {
+  const std::vector<LayerSpec> layers = {VectorLayer("a", 100),
+                                         VectorLayer("b", 100)};
+  for (const bool waits_in_forward : {false, true}) {
+    TimeModel model = Model({Seconds(1, 1), Seconds(1, 1)}, 1e-307);
+    model.waits_in_forward = waits_in_forward;
+    for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
+      EXPECT_EQ(Play(layers, {4, 4}, model, scheme), kInfinity);
+    }
+  }
+}
+
 TEST(TimelineTest, MemoryWithoutASpeedIsRefused) {
   const std::vector<LayerSpec> layers = {VectorLayer("a", 100)};
   TimeModel model = Model({Seconds(0, 0)});
