@@ -88,6 +88,20 @@ TEST(ReplannerTest, SlowestWorkerCounts) {
   EXPECT_GT(known->predicted, absl::Milliseconds(300));
 }
 
+// A step is as long as that of the worker that waits for all layers at its end.
+TEST(ReplannerTest, AllWorkersMustWaitInForward) {
+  Replanner replanner = Eager();
+  const JobPtr job = SomeJob(2);
+  Measured waits = SomeMeasured();
+  waits.waits_in_forward = true;
+  replanner.OnMeasured(0, waits, *job, kStart);
+  replanner.OnMeasured(1, SomeMeasured(), *job, kStart);
+  EXPECT_FALSE(replanner.known(*job, {})->measured.waits_in_forward);
+  // The change alone is worth a search.
+  EXPECT_TRUE(replanner.OnMeasured(1, waits, *job, kStart));
+  EXPECT_TRUE(replanner.known(*job, {})->measured.waits_in_forward);
+}
+
 // The link of a host is measured by one worker, its memory by another one.
 TEST(ReplannerTest, LinkAndMemoryCanBeMeasuredByDifferentWorkers) {
   Replanner replanner = Eager();

@@ -80,6 +80,7 @@ TEST(StepTimesTest, ForwardIsMeasuredByLayerIfTheCallerWaitsLayerByLayer) {
   EXPECT_FALSE(steps.times().enough());
   steps.Do(1, /*waits=*/true);
   ASSERT_TRUE(steps.times().enough());
+  EXPECT_TRUE(steps.times().waits_in_forward());
   // Forward and backward of the last layer take 9 s together. They are split in
   // the proportion of the other layers.
   EXPECT_THAT(Seconds(steps.times().times(), &LayerTime::forward),
@@ -94,6 +95,7 @@ TEST(StepTimesTest,
   Steps steps;
   steps.Do(10, /*waits=*/false);
   ASSERT_TRUE(steps.times().enough());
+  EXPECT_FALSE(steps.times().waits_in_forward());
   // The first push comes after 12 s. Backward has 6 s of them, because the
   // other layers take 2 + 4 s for as many operations.
   EXPECT_THAT(Seconds(steps.times().times(), &LayerTime::forward),
