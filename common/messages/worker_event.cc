@@ -52,7 +52,7 @@ void ListLink(JsonFields& fields, LinkSpeed& link) {
   fields.Check(link.Validate());
 }
 
-void ListMeasured(JsonFields& fields, WorkerResult::Measured& measured) {
+void ListMeasured(JsonFields& fields, WorkerMeasurements& measured) {
   ListTime(fields, "step_seconds", measured.step_time);
   fields.Flag("waits_in_forward", measured.waits_in_forward);
   fields.OrNull("link", measured.link, [&](LinkSpeed& link) {
@@ -128,10 +128,9 @@ void ListResult(JsonFields& fields, WorkerResult& result) {
   fields.Seconds("turn_seconds", result.seconds.turn);
   fields.Text("parameter_checksum", result.parameter_checksum);
   fields.Count("initial_bytes", result.initial_bytes);
-  fields.OrNull("measured", result.measured,
-                [&](WorkerResult::Measured& measured) {
-                  fields.Object("measured", measured, ListMeasured);
-                });
+  fields.OrNull("measured", result.measured, [&](WorkerMeasurements& measured) {
+    fields.Object("measured", measured, ListMeasured);
+  });
   fields.Objects("layers", result.layers,
                  [&](JsonFields& item, LayerResult& layer) {
                    ListLayer(item, layer, result.measured.has_value());

@@ -104,21 +104,21 @@ struct WorkerSteps {
   double train_loss = 0;
 };
 
+// Measurements of a worker in a job whose plan minimises time.
+struct WorkerMeasurements {
+  // Time of one step.
+  absl::Duration step_time;
+  // Speed of the host's link. Absent: another worker has measured it.
+  std::optional<LinkSpeed> link;
+  // Bytes per second through the host's memory. Absent: another worker has
+  // measured it, or the worker was alone on its host.
+  std::optional<double> memory_rate;
+  // True if the worker's program waits for layers in forward passes.
+  bool waits_in_forward = false;
+};
+
 // Event that a worker writes at its end: its report.
 struct WorkerResult {
-  // Measurements of a worker in a job whose plan minimises time.
-  struct Measured {
-    // Time of one step.
-    absl::Duration step_time;
-    // Speed of the host's link. Absent: another worker has measured it.
-    std::optional<LinkSpeed> link;
-    // Bytes per second through the host's memory. Absent: another worker has
-    // measured it, or the worker was alone on its host.
-    std::optional<double> memory_rate;
-    // True if the worker's program waits for layers in forward passes.
-    bool waits_in_forward = false;
-  };
-
   // Number of the worker among those that `nereusctl local` has started. It can
   // differ from the rank, because the coordinator gives ranks in the order of
   // joining. ReferenceWorkers sets it; the event does not have it.
@@ -149,7 +149,7 @@ struct WorkerResult {
   // Traffic between the worker and each peer.
   std::vector<WorkerTraffic> traffic;
   // Absent if the worker has measured nothing.
-  std::optional<Measured> measured;
+  std::optional<WorkerMeasurements> measured;
   // JSON object that ParseWorkerEvent has read. The event does not have it.
   std::string json;
 
@@ -162,8 +162,9 @@ using WorkerEvent = std::variant<WorkerProgress, WorkerResult>;
 // Returns an event as one line of JSON: {"event":"progress","rank":0,...}, or
 // {"event":"done","rank":0,...}. A number that is not finite becomes null, and
 // U+FFFD replaces bytes that are not UTF-8. "measured" is null, or an object
-// with "step_seconds", "link" and "memory_bytes_per_second". "link" is null, or
-// an object with "bytes_per_second", "latency_seconds" and "message_seconds".
+// with "step_seconds", "link", "memory_bytes_per_second" and
+// "waits_in_forward". "link" is null, or an object with "bytes_per_second",
+// "latency_seconds" and "message_seconds".
 // If "measured" is an object, each layer has "forward_seconds" and
 // "backward_seconds".
 std::string FormatWorkerEvent(const WorkerProgress& progress);

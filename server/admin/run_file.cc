@@ -74,7 +74,7 @@ TimeModel SlowestOf(const std::vector<WorkerResult>& workers) {
   model.link.rate = std::numeric_limits<double>::infinity();
   model.times.resize(workers[0].layers.size());
   for (const WorkerResult& worker : workers) {
-    const WorkerResult::Measured& measured = *worker.measured;
+    const WorkerMeasurements& measured = *worker.measured;
     model.waits_in_forward =
         model.waits_in_forward && measured.waits_in_forward;
     if (measured.link.has_value()) {
