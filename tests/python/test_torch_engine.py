@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import nereus
 from nereus import options  # pylint: disable=wrong-import-position
 import nereus.torch as nt  # pylint: disable=wrong-import-position
-from nereus.torch import factors, state  # pylint: disable=wrong-import-position
+from nereus.torch import factors, layout, state  # pylint: disable=wrong-import-position
 # pylint: disable=wrong-import-position,unused-import
 from one_worker import batch, equal, gradients, job, step, wrapped
 from torch_scenarios import Net, Tied, loss_of
@@ -35,6 +35,14 @@ def test_a_weight_that_is_used_twice_under_autocast_has_no_factors():
 
 def reasons(optimizer):
     return {layer["name"]: layer["reason"] for layer in optimizer.plan()}
+
+
+def test_small_parameters_come_where_the_first_of_them_is_needed():
+    # The last ones share a layer with the first, which the forward pass waits for first.
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(64, 64, bias=False),
+                                torch.nn.Linear(2, 3))
+    names = [layer.slots[0].name for layer in layout.layers_of(list(model.named_parameters()))]
+    assert names == ["0.weight", "1.weight"]
 
 
 def test_a_model_need_not_be_called():
@@ -394,7 +402,7 @@ def test_a_graph_of_gradients_works_without_factors():
         optimizer.zero_grad()
         x, y = batch()
         loss_of(model(x), y).backward(create_graph=True)
-    shared = optimizer._engine._layers[-1].gradient
+    shared = next(each.gradient for each in optimizer._engine._layers if each.is_shared)
     assert shared is not None and not shared.requires_grad
 
 

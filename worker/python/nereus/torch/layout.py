@@ -451,7 +451,8 @@ def sparse_weights(model):
 
 
 def layers_of(named, kind_of=lambda name: TorchLayer):
-    """Returns the layers of parameters in the order of the model.
+    """Returns the layers of parameters in the order of the model. A layer of several comes where
+    its first one is: the forward pass needs it there, and frames of layers go in this order.
 
     named: list of names and parameters. kind_of: function from the name of a parameter to a
     function from a list of slots to its layer. Errors: InvalidArgument.
@@ -475,7 +476,7 @@ def layers_of(named, kind_of=lambda name: TorchLayer):
             begin = 0
         shared.append(Slot(index, name, parameter, begin))
     close()
-    return layers
+    return sorted(layers, key=lambda layer: layer.slots[0].index)
 
 
 def _check(name, parameter):
