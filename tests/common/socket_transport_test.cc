@@ -8,8 +8,12 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
@@ -435,6 +439,44 @@ TEST(SendQueueTest, LowPriorityValuesGoFirstAndKeepTheirOrder) {
   EXPECT_THAT(queue.TakeAll(), ElementsAre(5, 7, 2, 3, 6, 0, 1));
   EXPECT_TRUE(queue.empty());
   EXPECT_THAT(queue.TakeAll(), IsEmpty());
+}
+
+// A new frame waits for the bytes that the kernel has, for a frame of which it
+// has a part, and for frames of 128 KiB in all that were gathered.
+TEST(FrameWriterTest, UrgentFrameWaitsForFewOthers) {
+  std::array<int, 2> ends = {};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends.data()),
+            0);
+  const Descriptor own(ends[0]);
+  const Descriptor peer(ends[1]);
+  std::vector<uint32_t> written;
+  FrameWriter writer(
+      [&](const FrameHeader& header) { written.push_back(header.layer); });
+  const auto push = [&](uint32_t layer, int64_t bytes) {
+    Frame frame;
+    frame.header.kind = FrameKind::kContribution;
+    frame.header.layer = layer;
+    frame.header.payload_bytes = static_cast<uint32_t>(bytes);
+    if (bytes > 0) frame.payload = Buffer::AllocateZeroed(bytes);
+    frame.priority = layer;
+    writer.Push(std::move(frame));
+  };
+  constexpr int kFrames = 64;
+  constexpr int64_t kBytes = 32 * 1024;
+  for (int i = 0; i < kFrames; ++i) push(9, kBytes);
+  ASSERT_FALSE(writer.Write(own.get()).value());
+  const size_t in_kernel = written.size();
+  ASSERT_LT(in_kernel, kFrames / 2);
+  push(0, 0);
+  std::vector<char> taken(1 << 20);
+  while (!writer.empty()) {
+    ASSERT_GT(read(peer.get(), taken.data(), taken.size()), 0);
+    ASSERT_TRUE(writer.Write(own.get()).ok());
+  }
+  ASSERT_THAT(written, SizeIs(kFrames + 1));
+  const auto urgent = std::find(written.begin(), written.end(), 0u);
+  EXPECT_LE(urgent - written.begin(),
+            static_cast<int64_t>(in_kernel) + 128 * 1024 / kBytes + 1);
 }
 
 absl::Time At(int milliseconds) {

@@ -129,9 +129,11 @@ class FrameWriter {
   void Fail();
 
  private:
-  // Limits of what one system call gathers.
+  // Limits of what one system call gathers. An urgent frame waits for all of
+  // it, so it is no more than the kernel keeps unsent (kUnsentBytesMax in
+  // common/base/socket.cc).
   static constexpr size_t kFramesMax = 32;
-  static constexpr int64_t kBytesMax = 512 * 1024;
+  static constexpr int64_t kBytesMax = 128 * 1024;
   // Number of written bytes after which a call of Write ends: other connections
   // have to write, too.
   static constexpr int64_t kTurnBytes = 2 * 1024 * 1024;
