@@ -55,9 +55,10 @@ def measure(hosts, variant, model, arguments):
     # The plan of Nereus changes during the first steps.
     steps = arguments.steps + arguments.warm_up
     with tempfile.TemporaryDirectory() as folder, Job(hosts, folder) as job:
-        environment = {"GLOO_SOCKET_IFNAME": "lo" if arguments.rate == "none" else "eth0"}
+        environment = {"GLOO_SOCKET_IFNAME": "lo" if arguments.rate == "none" else "eth0",
+                       "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         if variant in JOINING:
-            environment = {
+            environment |= {
                 "NEREUS_COORDINATOR": job.start_servers(
                     ["--log-level=warning",
                      *(["--shared-memory=off"] if arguments.rate == "none" else [])]),
