@@ -22,12 +22,15 @@ bool IsSet(uint32_t bits) { return (bits & 0x80000000) != 0; }
 // A velocity that is not finite makes its parameter so.
 bool ApplySgd(const SgdStep& step, int64_t length, const float* gradient,
               const float* parameters, float* velocity, float* updated) {
-  const auto [gradient_scale, weight_decay, momentum, learning_rate] = step;
+  const auto [gradient_scale, weight_decay, momentum, learning_rate,
+              looks_ahead] = step;
   uint32_t not_finite = 0;
   for (int64_t i = 0; i < length; ++i) {
     const float g = gradient_scale * gradient[i] + weight_decay * parameters[i];
     velocity[i] = momentum * velocity[i] + g;
-    const float result = parameters[i] - learning_rate * velocity[i];
+    const float direction =
+        looks_ahead ? g + momentum * velocity[i] : velocity[i];
+    const float result = parameters[i] - learning_rate * direction;
     updated[i] = result;
     not_finite |= NotFiniteBit(result);
   }
@@ -40,7 +43,7 @@ bool ApplyAdam(const AdamStep& step, int64_t length, const float* gradient,
                const float* parameters, float* first, float* second,
                float* updated) {
   // Stores to the arrays could change `step`, but not this copy.
-  const auto [gradient_scale, weight_decay, beta1, beta2, step_size,
+  const auto [gradient_scale, weight_decay, kept, beta1, beta2, step_size,
               second_scale, epsilon] = step;
   uint32_t not_finite = 0;
   for (int64_t i = 0; i < length; ++i) {
@@ -48,7 +51,7 @@ bool ApplyAdam(const AdamStep& step, int64_t length, const float* gradient,
     first[i] = beta1 * first[i] + (1.0f - beta1) * g;
     second[i] = beta2 * second[i] + (1.0f - beta2) * g * g;
     const float result =
-        parameters[i] -
+        kept * parameters[i] -
         step_size * first[i] / (std::sqrt(second[i] * second_scale) + epsilon);
     updated[i] = result;
     not_finite |= NotFiniteBit(result) | NotFiniteBit(second[i]);

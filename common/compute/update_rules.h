@@ -10,13 +10,19 @@ namespace nereus {
 //
 //   sgd:   v = momentum * v + g
 //          updated = parameter - learning_rate * v
+//   sgd that looks ahead:
+//          updated = parameter - learning_rate * (g + momentum * v)
 //   adam:  m = beta1 * m + (1 - beta1) * g
 //          v = beta2 * v + (1 - beta2) * g * g
-//          updated = parameter -
+//          updated = kept * parameter -
 //                    step_size * m / (sqrt(v * second_scale) + epsilon)
 //
-// adam is Kingma and Ba, ICLR 2015, algorithm 1, with the two bias corrections
-// folded into step_size and second_scale.
+// nesterov is sgd that looks ahead: Sutskever et al., ICML 2013, as PyTorch
+// writes it. adam is Kingma and Ba, ICLR 2015, algorithm 1, with the two bias
+// corrections folded into step_size and second_scale. adamw is Loshchilov and
+// Hutter, "Decoupled weight decay regularization", ICLR 2019, algorithm 2, as
+// PyTorch writes it: weight_decay is 0, and kept is 1 - learning_rate * weight
+// decay.
 //
 // Each element depends on no other element, and is computed without fused
 // multiply-adds (contraction). So the same inputs give the same bits on every
@@ -33,6 +39,7 @@ struct SgdStep {
   float weight_decay = 0.0f;    // Factor of the parameter in g.
   float momentum = 0.0f;        // Share of the velocity that stays.
   float learning_rate = 0.0f;   // Step size.
+  bool looks_ahead = false;     // True: the step is that of nesterov.
 };
 
 // Constants of one step of adam. t is the number of this update; the first
@@ -40,6 +47,7 @@ struct SgdStep {
 struct AdamStep {
   float gradient_scale = 1.0f;  // Times the gradient: the mean gradient.
   float weight_decay = 0.0f;    // Factor of the parameter in g.
+  float kept = 1.0f;            // Share of the parameter that stays.
   float beta1 = 0.0f;           // Decay of the first moment.
   float beta2 = 0.0f;           // Decay of the second moment.
   float step_size = 0.0f;       // learning_rate / (1 - beta1^t).

@@ -30,7 +30,9 @@ __global__ void SgdKernel(SgdStep step, int64_t length, const float* gradient,
         const float g = step.gradient_scale * values.gradient +
                         step.weight_decay * values.parameter;
         const float v = step.momentum * values.velocity + g;
-        const float parameter = values.parameter - step.learning_rate * v;
+        const float direction = step.looks_ahead ? g + step.momentum * v : v;
+        const float parameter =
+            values.parameter - step.learning_rate * direction;
         velocity[i] = v;
         updated[i] = parameter;
         // If the velocity is not finite, neither is the parameter.
@@ -63,7 +65,7 @@ __global__ void AdamKernel(AdamStep step, int64_t length, const float* gradient,
         const float v =
             step.beta2 * values.second + (1.0f - step.beta2) * g * g;
         const float parameter =
-            values.parameter -
+            step.kept * values.parameter -
             step.step_size * m / (sqrtf(v * step.second_scale) + step.epsilon);
         first[i] = m;
         second[i] = v;

@@ -282,6 +282,11 @@ struct Job {
   // frame. REQUIRES: the layer is sparse.
   int64_t FirstBlock(const Chunk& chunk) const;
 
+  // Returns the constants of the updates of a round.
+  OptimizerOptions OptimizerOf(int64_t round) const {
+    return OptimizerAt(options.optimizer, options.rate_schedule, round);
+  }
+
   // True if workers defer small layers, to send several of them together
   // (JobOptions::fusion_bytes).
   bool fuses() const { return options.fusion_bytes != kNoFusion; }

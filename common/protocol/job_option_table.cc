@@ -268,16 +268,38 @@ JobOption PlaceOption() {
   return option;
 }
 
-// Conditions under which options have no effect (JobOption::idle). Each
-// function returns the condition as text if the spec meets it, else "".
-std::string UnlessSgd(const JobSpec& spec) {
-  return spec.options.optimizer.rule == UpdateRule::kSgd ? ""
-                                                         : "with --update=adam";
+JobOption ScheduleOption() {
+  JobOption option;
+  option.name = "learning-rate-schedule";
+  option.values = "none|STEP:FACTOR[:CURVE],...";
+  option.help =
+      "factor of the learning rate by step: points, each with a step and the "
+      "factor from this step on; the factor comes there from the point before "
+      "by a curve: linear (the default), cosine, or hold (it changes at the "
+      "step). 0:0.01,500:1,90000:0:cosine warms up for 500 steps";
+  option.get = [](const JobSpec& spec) {
+    return spec.options.rate_schedule.ToString();
+  };
+  option.set = [](absl::string_view text, JobSpec& spec) {
+    spec.options.rate_schedule = NEREUS_TRY(RateSchedule::Parse(text));
+    return absl::OkStatus();
+  };
+  return option;
 }
 
-std::string UnlessAdam(const JobSpec& spec) {
-  return spec.options.optimizer.rule == UpdateRule::kAdam ? ""
-                                                          : "with --update=sgd";
+// Conditions under which options have no effect (JobOption::idle). Each
+// function returns the condition as text if the spec meets it, else "".
+std::string UnlessVelocity(const JobSpec& spec) {
+  const UpdateRule rule = spec.options.optimizer.rule;
+  return HasMoments(rule) ? absl::StrCat("with --update=", UpdateRuleName(rule))
+                          : "";
+}
+
+std::string UnlessMoments(const JobSpec& spec) {
+  const UpdateRule rule = spec.options.optimizer.rule;
+  return HasMoments(rule)
+             ? ""
+             : absl::StrCat("with --update=", UpdateRuleName(rule));
 }
 
 std::string UnlessPartial(const JobSpec& spec) {
@@ -347,39 +369,47 @@ std::vector<JobOption> OptimizerTable() {
       Choice<UpdateRule>(
           "update",
           [](JobSpec & s) -> auto& { return s.options.optimizer.rule; },
-          {{"sgd", UpdateRule::kSgd}, {"adam", UpdateRule::kAdam}},
-          "rule of the optimizer: sgd (with momentum) or adam"),
+          {{"sgd", UpdateRule::kSgd},
+           {"nesterov", UpdateRule::kNesterov},
+           {"adam", UpdateRule::kAdam},
+           {"adamw", UpdateRule::kAdamW}},
+          "rule of the optimizer: sgd (with momentum), nesterov (sgd with "
+          "Nesterov's momentum), adam, or adamw (adam whose weight decay is "
+          "not part of the gradient)"),
       Number<float>(
           "learning-rate", [](JobSpec & s) -> auto& {
             return s.options.optimizer.learning_rate;
           },
           0, kLarge, Top::kIncluded, "step size of the optimizer"),
-      If(UnlessSgd, Number<float>(
-                        "momentum", [](JobSpec & s) -> auto& {
-                          return s.options.optimizer.momentum;
-                        },
-                        0, 1, Top::kExcluded, "momentum of sgd")),
+      ScheduleOption(),
+      If(UnlessVelocity,
+         Number<float>(
+             "momentum",
+             [](JobSpec & s) -> auto& { return s.options.optimizer.momentum; },
+             0, 1, Top::kExcluded, "momentum of sgd and nesterov")),
       Number<float>(
           "weight-decay",
           [](JobSpec & s) -> auto& { return s.options.optimizer.weight_decay; },
           0, kLarge, Top::kIncluded,
-          "share of a parameter that is added to its gradient"),
-      If(UnlessAdam, Number<float>(
-                         "beta1", [](JobSpec & s) -> auto& {
-                           return s.options.optimizer.beta1;
-                         },
-                         0, 1, Top::kExcluded, "decay of adam's first moment")),
-      If(UnlessAdam,
+          "share of a parameter that is added to its gradient; adamw takes "
+          "this share, times the learning rate, away from the parameter"),
+      If(UnlessMoments,
          Number<float>(
-             "beta2",
-             [](JobSpec & s) -> auto& { return s.options.optimizer.beta2; }, 0,
-             1, Top::kExcluded, "decay of adam's second moment")),
-      If(UnlessAdam, Number<float>(
-                         "epsilon", [](JobSpec & s) -> auto& {
-                           return s.options.optimizer.epsilon;
-                         },
-                         1e-30F, kLarge, Top::kIncluded,
-                         "number that adam adds to its divisor")),
+             "beta1",
+             [](JobSpec & s) -> auto& { return s.options.optimizer.beta1; }, 0,
+             1, Top::kExcluded, "decay of the first moment of adam and adamw")),
+      If(UnlessMoments, Number<float>(
+                            "beta2", [](JobSpec & s) -> auto& {
+                              return s.options.optimizer.beta2;
+                            },
+                            0, 1, Top::kExcluded,
+                            "decay of the second moment of adam and adamw")),
+      If(UnlessMoments, Number<float>(
+                            "epsilon", [](JobSpec & s) -> auto& {
+                              return s.options.optimizer.epsilon;
+                            },
+                            1e-30F, kLarge, Top::kIncluded,
+                            "number that adam and adamw add to their divisor")),
   };
 }
 

@@ -36,7 +36,7 @@ absl::string_view OverlapName(Overlap overlap) {
 std::string DescribeOptimizer(const OptimizerOptions& optimizer) {
   std::string text = absl::StrCat(UpdateRuleName(optimizer.rule),
                                   ", learning rate ", optimizer.learning_rate);
-  if (optimizer.rule == UpdateRule::kSgd) {
+  if (!HasMoments(optimizer.rule)) {
     absl::StrAppend(&text, ", momentum ", optimizer.momentum);
   } else {
     absl::StrAppend(&text, ", beta1 ", optimizer.beta1, ", beta2 ",

@@ -128,6 +128,7 @@ struct SparsityOptions {
 // that has a flag. A value type.
 struct JobOptions {
   OptimizerOptions optimizer;  // Update rule and its constants.
+  RateSchedule rate_schedule = {};  // Factor of the learning rate, by step.
   // Side that runs the optimizer: servers, or the workers' callers.
   OptimizerPlace optimizer_place = OptimizerPlace::kServer;
 

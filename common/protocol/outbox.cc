@@ -15,7 +15,7 @@ void AddBlockUpdate(const Job& job, int layer, int64_t round, bool resumed,
                     int64_t offset, float scale, const Buffer& gradient,
                     const Buffer& parameters, const Buffer& state,
                     Outbox& out) {
-  OptimizerOptions optimizer = job.options.optimizer;
+  OptimizerOptions optimizer = job.OptimizerOf(round);
   if (resumed) optimizer.momentum = 0.0f;
   out.Add(UpdateParameters{layer, optimizer, round, scale, gradient, parameters,
                            state, parameters,

@@ -33,7 +33,7 @@ Buffer HeldChunk::RoomForUpdate(Outbox& out) {
 void HeldChunk::Update(const Job& job, int64_t round, int64_t step,
                        const Buffer& gradient, float scale, Outbox& out) {
   Buffer updated = RoomForUpdate(out);
-  out.Add(UpdateParameters{chunk.layer, job.options.optimizer, step, scale,
+  out.Add(UpdateParameters{chunk.layer, job.OptimizerOf(round), step, scale,
                            gradient, parameters, state, updated,
                            ResultCheck(job, chunk.layer, round, chunk.offset)});
   parameters = std::move(updated);

@@ -543,8 +543,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"FlagInsteadOfName", "--workers=2",
                 "line 1: \"--workers\" is not an option of a job; did you mean "
                 "workers?"},
-        BadText{"Value", "update = sdg",
-                "line 1: update: \"sdg\" is not one of sgd, adam"},
+        BadText{
+            "Value", "update = sdg",
+            "line 1: update: \"sdg\" is not one of sgd, nesterov, adam, adamw"},
         BadText{"NoValue", "workers =",
                 "line 1: workers: \"\" is not a number from 1 to 65536"},
         BadText{"NoEqualsSign", "workers 2",

@@ -93,6 +93,7 @@ constexpr Value kValues[] = {
     {"optimizer", "worker"},
     {"update", "adam"},
     {"learning-rate", "0.1"},
+    {"learning-rate-schedule", "0:0.1,500:1,9000:0:cosine,9500:0.3:hold"},
     {"momentum", "0.12345679"},
     {"weight-decay", "0.0003"},
     {"beta1", "0.8"},
@@ -138,7 +139,8 @@ TEST(JobOptionTableTest, NumbersKeepTheirLastBit) {
 }
 
 TEST(JobOptionTableTest, BadValueIsRefusedWithTheAllowedValues) {
-  EXPECT_EQ(RefusalOf("update", "sdg"), "\"sdg\" is not one of sgd, adam");
+  EXPECT_EQ(RefusalOf("update", "sdg"),
+            "\"sdg\" is not one of sgd, nesterov, adam, adamw");
   EXPECT_EQ(RefusalOf("staleness", "-1"),
             "\"-1\" is not a number from 0 to 70368744177664");
   EXPECT_EQ(RefusalOf("momentum", "1"),

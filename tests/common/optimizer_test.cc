@@ -80,6 +80,27 @@ TEST(SgdTest, WithoutMomentumTheVelocityIsTheGradient) {
   EXPECT_EQ(parameter, -2.0f);
 }
 
+// All numbers are exact in float32.
+//
+//   t  g = grad + 0.25 p        v = 0.5 v + g  p = p - 0.5 (g + 0.5 v)
+//   0  4 + 0.25 * 1  = 4.25     4.25           1 - 0.5 * 6.375 = -2.1875
+//   1  2 - 0.546875 = 1.453125  3.578125       -2.1875 - 0.5 * 3.2421875
+TEST(NesterovTest, StepsMatchAHandCount) {
+  OptimizerOptions options = Sgd(0.5f, 0.5f, 0.25f);
+  options.rule = UpdateRule::kNesterov;
+  const float gradients[] = {4.0f, 2.0f};
+  const float velocities[] = {4.25f, 3.578125f};
+  const float parameters[] = {-2.1875f, -3.80859375f};
+  float parameter = 1.0f;
+  float velocity = 0.0f;
+  for (int step = 0; step < 2; ++step) {
+    ApplyOptimizer(options, step, 1, 1.0f, &gradients[step], &parameter,
+                   &velocity, &parameter);
+    EXPECT_EQ(velocity, velocities[step]) << "step " << step;
+    EXPECT_EQ(parameter, parameters[step]) << "step " << step;
+  }
+}
+
 // Without epsilon, the first step of Adam is the learning rate times the sign
 // of the gradient: m / (1 - beta1) = g, v / (1 - beta2) = g^2. Each moment has
 // two roundings and each correction one more; the root halves those of v. With
@@ -139,6 +160,88 @@ TEST(AdamTest, StepsMatchThePaper) {
     // A useless bound would allow every result.
     EXPECT_LT(bound, 1e-3);
   }
+}
+
+// The moments are those of adam without weight decay, and the parameter is
+// first multiplied by 1 - 0.01 * 0.5. Two roundings in each of 20 steps.
+TEST(AdamWTest, DecayIsNoPartOfTheMoments) {
+  OptimizerOptions adam = Adam();
+  OptimizerOptions adamw = adam;
+  adamw.rule = UpdateRule::kAdamW;
+  adamw.weight_decay = 0.5f;
+  float apart = 1.0f;
+  float decayed = 1.0f;
+  float states[2][2] = {};
+  double expected = 1.0;
+  for (int step = 0; step < 20; ++step) {
+    const float gradient = step % 3 == 0 ? -1.0f : 0.75f;
+    const double before = apart;
+    ApplyOptimizer(adam, step, 1, 1.0f, &gradient, &apart, states[0], &apart);
+    ApplyOptimizer(adamw, step, 1, 1.0f, &gradient, &decayed, states[1],
+                   &decayed);
+    expected = expected * (1 - 0.01 * 0.5) + (apart - before);
+    EXPECT_EQ(states[0][0], states[1][0]);
+    EXPECT_EQ(states[0][1], states[1][1]);
+    EXPECT_NEAR(decayed, expected, (step + 1) * 4 * kUnit);
+  }
+  EXPECT_LT(decayed, apart);
+}
+
+TEST(RateScheduleTest, FactorsFollowTheCurves) {
+  const auto schedule =
+      RateSchedule::Parse("10:0.5,20:1,40:0.25:hold,60:0.75:cosine");
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  const auto at = [&](int64_t step) { return schedule->FactorAt(step); };
+  EXPECT_EQ(at(0), 0.5f);
+  EXPECT_EQ(at(10), 0.5f);
+  EXPECT_EQ(at(15), 0.75f);
+  EXPECT_EQ(at(20), 1.0f);
+  EXPECT_EQ(at(39), 1.0f);
+  EXPECT_EQ(at(40), 0.25f);
+  EXPECT_EQ(at(50), 0.5f);
+  for (int step = 40; step <= 60; ++step) {
+    const double part = (step - 40) / 20.0;
+    EXPECT_NEAR(at(step), 0.5 - 0.25 * std::cos(M_PI * part), kUnit) << step;
+  }
+  EXPECT_EQ(at(61), 0.75f);
+  EXPECT_EQ(at(int64_t{1} << 60), 0.75f);
+  EXPECT_EQ(RateSchedule().FactorAt(7), 1.0f);
+  OptimizerOptions options = Sgd(0.5f, 0.9f, 0.0f);
+  const OptimizerOptions then = OptimizerAt(options, *schedule, 15);
+  options.learning_rate = 0.375f;
+  EXPECT_EQ(then, options);
+}
+
+TEST(RateScheduleTest, TextKeepsEachBit) {
+  RateSchedule schedule;
+  EXPECT_EQ(schedule.ToString(), "none");
+  EXPECT_EQ(*RateSchedule::Parse("none"), schedule);
+  schedule.points = {{.step = 0, .factor = 0.1f / 3},
+                     {.step = 7, .factor = 1e-20f, .curve = RateCurve::kHold},
+                     {.step = 9, .factor = 3, .curve = RateCurve::kCosine}};
+  EXPECT_EQ(*RateSchedule::Parse(schedule.ToString()), schedule);
+  EXPECT_THAT(schedule.ToString(), HasSubstr(":hold,9:3:cosine"));
+}
+
+TEST(RateScheduleTest, NonsenseIsRefused) {
+  const auto refusal = [](absl::string_view text) {
+    return std::string(RateSchedule::Parse(text).status().message());
+  };
+  EXPECT_EQ(refusal(""), "\"\" is not STEP:FACTOR[:CURVE]");
+  EXPECT_EQ(refusal("0:1,"), "\"\" is not STEP:FACTOR[:CURVE]");
+  EXPECT_EQ(refusal("5"), "\"5\" is not STEP:FACTOR[:CURVE]");
+  EXPECT_EQ(refusal("0:1:hold:1"), "\"0:1:hold:1\" is not STEP:FACTOR[:CURVE]");
+  EXPECT_EQ(refusal("1e3:1"), "\"1e3:1\" is not STEP:FACTOR[:CURVE]");
+  EXPECT_THAT(refusal("-1:1"), HasSubstr("step -1 is not from 0 to"));
+  EXPECT_EQ(refusal("0:-1"), "factor -1 is not from 0 to 1000");
+  EXPECT_EQ(refusal("0:nan"), "factor nan is not from 0 to 1000");
+  EXPECT_EQ(refusal("0:inf"), "factor inf is not from 0 to 1000");
+  EXPECT_EQ(refusal("5:1,5:1"), "step 5 comes after step 5");
+  EXPECT_THAT(refusal("0:1:cosin"), HasSubstr("cosin"));
+  std::string many = "0:1";
+  for (int step = 1; step <= 64; ++step)
+    many += "," + std::to_string(step) + ":1";
+  EXPECT_EQ(refusal(many), "there are more than 64 points");
 }
 
 // The table of a job's options takes a learning rate up to 1e30.

@@ -153,7 +153,7 @@ void PrintBlocks(Table& table, const Arrays& on) {
 
 void PrintUpdates(Table& table, const Arrays& on) {
   const SgdStep sgd = {1.0f, 0.0005f, 0.9f, 0.01f};
-  const AdamStep adam = {1.0f, 0.0005f, 0.9f, 0.999f, 0.01f, 1.0f, 1e-8f};
+  const AdamStep adam = {1.0f, 0.0005f, 1.0f, 0.9f, 0.999f, 0.01f, 1.0f, 1e-8f};
   table.Row("sgd", 5 * on.bytes, [&](cudaStream_t stream) {
     return ApplySgdCuda(sgd, on.count, on.a.data(), on.b.data(), on.c.data(),
                         on.b.data(), /*note=*/{}, stream);

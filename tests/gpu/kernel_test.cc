@@ -123,9 +123,11 @@ TEST_F(KernelTest, Bfloat16EqualsTheReference) {
 }
 
 TEST_F(KernelTest, UpdateRulesEqualTheReference) {
-  const SgdStep sgd = {0.25f, 0.0005f, 0.9f, 0.02f};
-  const AdamStep adam = {0.25f, 0.0005f, 0.9f, 0.999f, 0.01f, 30.0f, 1e-8f};
+  const AdamStep adam = {0.25f,  0.0005f, 0.998f, 0.9f,
+                         0.999f, 0.01f,   30.0f,  1e-8f};
   for (const int64_t count : kCounts) {
+    const SgdStep sgd = {0.25f, 0.0005f, 0.9f, 0.02f,
+                         /*looks_ahead=*/count % 2 == 1};
     const std::vector<float> gradient = Normal(count, 8);
     std::vector<float> parameters = Normal(count, 9);
     std::vector<float> first(count, 0.0f);
@@ -198,7 +200,7 @@ void ExpectNoted(const Noted& noted, int64_t index) {
 
 TEST_F(KernelTest, ResultsThatAreNotFiniteAreNoted) {
   const SgdStep sgd = {1.0f, 0.0f, 0.9f, 1e10f};
-  const AdamStep adam = {1.0f, 0.0f, 0.9f, 0.999f, 0.01f, 30.0f, 1e-8f};
+  const AdamStep adam = {1.0f, 0.0f, 1.0f, 0.9f, 0.999f, 0.01f, 30.0f, 1e-8f};
   for (const int64_t count : kCounts) {
     if (count == 0) continue;
     for (const int64_t bad : {int64_t{-1}, int64_t{0}, count / 2, count - 1}) {

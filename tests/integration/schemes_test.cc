@@ -126,6 +126,30 @@ INSTANTIATE_TEST_SUITE_P(
                    UpdateRule::kSgd}),
     [](const auto& info) { return info.param.name; });
 
+// The servers update layers that go by them, and the worker those of a ring.
+TEST(SchemesTest, ServersAndWorkersTakeTheSameScheduledSteps) {
+  for (const UpdateRule rule : {UpdateRule::kNesterov, UpdateRule::kAdamW}) {
+    std::vector<Parameters> all;
+    for (const absl::string_view schedule :
+         {"0:0.01,5:1,20:0:cosine", "none"}) {
+      for (const Scheme scheme : {Scheme::kServer, Scheme::kRing}) {
+        ServerOptions options = Job(1, 1);
+        options.spec.rules.forced = scheme;
+        options.spec.options.optimizer.rule = rule;
+        options.spec.options.optimizer.weight_decay = 0.1f;
+        options.spec.options.rate_schedule = *RateSchedule::Parse(schedule);
+        all.push_back(RunJob(
+            options, [](int, ToyWorker& worker, const ClientOptions& client) {
+              return worker.Train(client, 20);
+            })[0]);
+      }
+    }
+    EXPECT_EQ(all[0], all[1]) << UpdateRuleName(rule);
+    EXPECT_EQ(all[2], all[3]) << UpdateRuleName(rule);
+    EXPECT_NE(all[0], all[2]) << UpdateRuleName(rule);
+  }
+}
+
 TEST(SchemesTest, LayerByLayerTrainingGivesTheSameBitsWithEachOverlap) {
   for (const std::optional<Scheme> forced :
        {std::optional<Scheme>(), std::optional(Scheme::kRing)}) {

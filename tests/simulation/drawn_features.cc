@@ -72,7 +72,7 @@ SimulatedClusterOptions DrawFeatures(uint64_t seed) {
 
   // With ExactSgd, CountedOnceLaw can compute means from changes of parameters.
   if (random.Chance(0.5)) {
-    options.job.optimizer = ExactSgd();
+    UseExactSgd(options.job);
     options.rules.wire = WireType::kFloat32;
     options.rules.choose_wire = false;
   }

@@ -31,7 +31,7 @@ SimulatedClusterOptions PartialJob(uint64_t seed) {
   options.workers = 1 << random.Below(3);
   options.max_workers = options.workers;
   options.rules = PlanRules();
-  options.job.optimizer = ExactSgd();
+  UseExactSgd(options.job);
   options.job.optimizer_place = OptimizerPlace::kServer;
   options.job.deterministic = false;
   options.job.rounds.quorum = std::vector{Quorum::kMajority, Quorum::kSolo,

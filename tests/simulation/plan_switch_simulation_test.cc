@@ -26,7 +26,7 @@ SimulatedClusterOptions ChangingJob(uint64_t seed) {
   options.job.deterministic = false;
   options.rules = {};
   options.rules.cost = CostKind::kTime;
-  options.job.optimizer = ExactSgd();
+  UseExactSgd(options.job);
   options.job.optimizer.momentum = 0.5f;
   options.job.backup = options.shards > 1 && seed % 3 == 0;
   return options;
@@ -113,7 +113,7 @@ SimulatedClusterOptions FactorJob() {
   options.workers = 2;
   options.shards = 2;
   options.rules.forced = Scheme::kFactor;
-  options.job.optimizer = ExactSgd();
+  UseExactSgd(options.job);
   options.job.optimizer.momentum = 0.5f;
   return options;
 }

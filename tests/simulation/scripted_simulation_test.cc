@@ -24,7 +24,7 @@ SimulatedClusterOptions ThreeWorkers() {
   options.workers = 3;
   options.max_workers = 6;
   options.shards = 2;
-  options.job.optimizer = ExactSgd();
+  UseExactSgd(options.job);
   options.lease = absl::Seconds(4);
   // A step takes about a second.
   options.layer_time_max = absl::Milliseconds(250);

@@ -55,8 +55,9 @@ SimulatedClusterOptions RandomJob(uint64_t seed) {
   options.shards = 1 + static_cast<int>(random.Below(4));
   const uint64_t scheme = random.Below(4);
   if (scheme < 3) options.rules.forced = kSchemes[scheme];
-  options.job.optimizer.rule =
-      random.Chance(0.5) ? UpdateRule::kSgd : UpdateRule::kAdam;
+  constexpr UpdateRule kRules[] = {UpdateRule::kSgd, UpdateRule::kNesterov,
+                                   UpdateRule::kAdam, UpdateRule::kAdamW};
+  options.job.optimizer.rule = kRules[random.Below(4)];
   options.job.optimizer.weight_decay = random.Chance(0.5) ? 0.001f : 0.0f;
   options.job.optimizer_place =
       random.Chance(0.3) ? OptimizerPlace::kWorker : OptimizerPlace::kServer;
@@ -81,6 +82,13 @@ SimulatedClusterOptions RandomJob(uint64_t seed) {
       options.rules.choose_wire = true;
       options.job.deterministic = false;
     }
+  }
+  if (random.Chance(0.5)) {
+    options.job.rate_schedule.points = {
+        {.step = 0, .factor = 0.1f},
+        {.step = 4, .factor = 1.0f},
+        {.step = 9, .factor = 0.5f, .curve = RateCurve::kHold},
+        {.step = 30, .factor = 0.0f, .curve = RateCurve::kCosine}};
   }
   return options;
 }
@@ -187,6 +195,11 @@ OptimizerOptions ExactSgd() {
   optimizer.learning_rate = 0.5f;
   optimizer.momentum = 0.0f;
   return optimizer;
+}
+
+void UseExactSgd(JobOptions& options) {
+  options.optimizer = ExactSgd();
+  options.rate_schedule = {};
 }
 
 // Gradients repeat after 16 steps, workers and elements: sums stay small.

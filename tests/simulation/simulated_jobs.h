@@ -42,6 +42,8 @@ float IntegerGradient(int rank, int64_t step, int layer, int64_t element);
 float IntegerSum(int workers, int64_t steps, int layer, int64_t element);
 // Returns plain SGD with a power of two as learning rate.
 OptimizerOptions ExactSgd();
+// Gives a job this optimizer, with the same rate in each step.
+void UseExactSgd(JobOptions& options);
 
 // Number of columns after which SignedWorkload repeats itself, which is also
 // the number of ranks that it tells apart.

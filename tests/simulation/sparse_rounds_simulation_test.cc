@@ -27,7 +27,7 @@ SimulatedClusterOptions SparseJob(uint64_t seed) {
   options.max_workers = options.workers;
   options.rules = PlanRules();
   options.rules.forced = random.Chance(0.5) ? Scheme::kServer : Scheme::kRing;
-  options.job.optimizer = ExactSgd();
+  UseExactSgd(options.job);
   options.job.optimizer_place = OptimizerPlace::kServer;
   options.job.backup = options.shards > 1 && random.Chance(0.3);
   constexpr double kSparsity[] = {0.1, 0.5, 0.9, 0.999};

@@ -82,7 +82,7 @@ TEST(TrainingLawsTest, EveryContributionIsCountedOnce) {
     options.rules.forced = seed % 2 == 0 ? Scheme::kServer : Scheme::kRing;
     options.rules.wire = WireType::kFloat32;
     options.rules.choose_wire = false;
-    options.job.optimizer = ExactSgd();
+    UseExactSgd(options.job);
     options.job.optimizer_place = OptimizerPlace::kServer;
     options.network.repeat_probability = 0.3;
     const Workload workload = IntegerWorkload(MixedLayers());
@@ -195,7 +195,7 @@ TEST(TrainingLawsTest, LayersOfManyChunksAreExact) {
   options.seed = 3;
   options.workers = 4;
   options.shards = 3;
-  options.job.optimizer = ExactSgd();
+  UseExactSgd(options.job);
   options.job.chunk_bytes = kChunkBytesMax;
   const Workload workload = IntegerWorkload(
       {{"big", LayerKind::kConvolution, 1, 2 * kChunkElementsMax + 77,

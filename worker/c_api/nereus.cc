@@ -258,7 +258,7 @@ nereus_traits TraitsOf(const JobTraits& job) {
   traits.updates_parameters = job.updates_parameters ? 1 : 0;
   traits.may_skip = job.may_skip ? 1 : 0;
   traits.sparse = job.sparse ? 1 : 0;
-  traits.uses_adam = job.optimizer.rule == UpdateRule::kAdam ? 1 : 0;
+  traits.uses_adam = HasMoments(job.optimizer.rule) ? 1 : 0;
   traits.learning_rate = job.optimizer.learning_rate;
   traits.momentum = job.optimizer.momentum;
   traits.weight_decay = job.optimizer.weight_decay;

@@ -191,7 +191,7 @@ typedef struct nereus_traits {
   int32_t unused;              // Always 0.
   int32_t may_skip;            // 1: the job skips steps with a NaN.
   int32_t sparse;              // 1: only a part of each gradient travels.
-  int32_t uses_adam;           // Rule of the job's optimizer; 0: SGD.
+  int32_t uses_adam;           // 1: adam or adamw; 0: sgd or nesterov.
   float learning_rate;
   float momentum;
   float weight_decay;

@@ -211,6 +211,7 @@ absl::Status HostClientImpl::AwaitJoined(absl::Duration timeout,
   const Job& job = process_->job();
   traits_.rank = process_->rank();
   traits_.optimizer = job.options.optimizer;
+  traits_.rate_schedule = job.options.rate_schedule;
   traits_.updates_parameters =
       job.options.optimizer_place == OptimizerPlace::kWorker;
   traits_.may_skip = job.votes();
@@ -680,7 +681,7 @@ void LogJoined(const ClientOptions& client, const JobOptions& job,
   // Momentum and Adam keep state, and a worker that joins needs a copy of it.
   const bool has_state =
       client.optimizer_has_state &&
-      (job.optimizer.rule == UpdateRule::kAdam || job.optimizer.momentum > 0);
+      (HasMoments(job.optimizer.rule) || job.optimizer.momentum > 0);
   if (job.optimizer_place != OptimizerPlace::kWorker || !lacks_state ||
       !has_state) {
     return;

@@ -244,7 +244,7 @@ absl::Status GpuMirror::Apply(const UpdateParameters& update, int64_t at,
   float* const second = first + layer_.spec.parameters;
   const cudaStream_t stream = stager_->in();
   const NoteBadResult note = NoteOf(update.check);
-  if (update.optimizer.rule == UpdateRule::kAdam) {
+  if (HasMoments(update.optimizer.rule)) {
     NEREUS_TRY(CudaStatus(
         ApplyAdamCuda(
             AdamStepOf(update.optimizer, update.step, update.gradient_scale),

@@ -169,10 +169,10 @@ void PeerRounds::Update(const Round& round, const Buffer& mean,
   const Job& job = *layer_.job;
   const Buffer& parameters = layer_.memory.parameters;
   if (!layer_.sparse.has_value()) {
-    out.Add(UpdateParameters{layer_.index, job.options.optimizer, round.round,
-                             /*gradient_scale=*/1.0f, mean, parameters,
-                             layer_.state, parameters,
-                             ResultCheck(job, layer_.index, round.round, 0)});
+    out.Add(UpdateParameters{
+        layer_.index, job.OptimizerOf(round.round), round.round,
+        /*gradient_scale=*/1.0f, mean, parameters, layer_.state, parameters,
+        ResultCheck(job, layer_.index, round.round, 0)});
     return;
   }
   const FrameGrid& grid = layer_.sparse->grid();

@@ -144,6 +144,8 @@ struct JobTraits {
 
   // Optimizer of the job. Its settings are equal on every worker.
   OptimizerOptions optimizer;
+  // Factor of its learning rate by step (OptimizerAt).
+  RateSchedule rate_schedule = {};
 
   // True if the caller must update the parameters from the mean gradients
   // (`--optimizer=worker`). False if the job updates them.

@@ -136,7 +136,7 @@ void CudaDevice::ReluBackward(int64_t length, const float* values,
 int64_t CudaDevice::Optimize(const OptimizerOptions& optimizer, int64_t step,
                              int64_t count, const float* gradient,
                              float* parameters, float* state) {
-  if (optimizer.rule == UpdateRule::kSgd) {
+  if (!HasMoments(optimizer.rule)) {
     Note(ApplySgdCuda(SgdStepOf(optimizer, 1.0f), count, gradient, parameters,
                       state, parameters, /*note=*/{}, stream_),
          "ApplySgdCuda");

@@ -10,18 +10,20 @@
 namespace nereus {
 
 absl::StatusOr<std::unique_ptr<Client>> StandaloneClient::Create(
-    const OptimizerOptions& optimizer, std::vector<LayerBinding> layers) {
+    const OptimizerOptions& optimizer, std::vector<LayerBinding> layers,
+    const RateSchedule& schedule) {
   NEREUS_TRY(optimizer.Validate());
   std::vector<LayerSpec> specs;
   for (const LayerBinding& layer : layers) specs.push_back(layer.spec);
   NEREUS_TRY(ValidateLayers(specs));
   return std::unique_ptr<Client>(
-      new StandaloneClient(optimizer, std::move(layers)));
+      new StandaloneClient(optimizer, schedule, std::move(layers)));
 }
 
 StandaloneClient::StandaloneClient(const OptimizerOptions& optimizer,
+                                   const RateSchedule& schedule,
                                    std::vector<LayerBinding> layers)
-    : traits_{.optimizer = optimizer} {
+    : traits_{.optimizer = optimizer, .rate_schedule = schedule} {
   for (LayerBinding& layer : layers) {
     std::vector<float> state(OptimizerStateCount(optimizer.rule) *
                              layer.spec.parameters);
@@ -50,7 +52,8 @@ absl::Status StandaloneClient::Push(int layer, int64_t step,
   // The optimizer reads and writes the parameters in place. That is safe:
   // backward does not read this layer's parameters again.
   float* const parameters = state.binding.parameters.data();
-  ApplyOptimizer(traits_.optimizer, step, spec.parameters,
+  ApplyOptimizer(OptimizerAt(traits_.optimizer, traits_.rate_schedule, step),
+                 step, spec.parameters,
                  /*gradient_scale=*/1.0f, gradient.data(), parameters,
                  state.optimizer_state.data(), parameters);
   ++state.rounds;

@@ -22,7 +22,8 @@ class StandaloneClient final : public Client {
  public:
   // Errors: kInvalidArgument, bad options or layers.
   static absl::StatusOr<std::unique_ptr<Client>> Create(
-      const OptimizerOptions& optimizer, std::vector<LayerBinding> layers);
+      const OptimizerOptions& optimizer, std::vector<LayerBinding> layers,
+      const RateSchedule& schedule = {});
 
   const JobTraits& traits() const override { return traits_; }
   absl::Status AwaitJoined(absl::Duration, Stream) override {
@@ -75,6 +76,7 @@ class StandaloneClient final : public Client {
   };
 
   StandaloneClient(const OptimizerOptions& optimizer,
+                   const RateSchedule& schedule,
                    std::vector<LayerBinding> layers);
 
   const JobTraits traits_;

@@ -304,8 +304,9 @@ absl::Status Run::Update(int layer) {
   if (stream_ == nullptr) mean = NEREUS_TRY(client_->Mean(layer));
   const absl::Span<float> parameters = network_->parameters(layer);
   const int64_t bad = network_->device().Optimize(
-      job.optimizer, *pending_, std::ssize(parameters), mean.data(),
-      parameters.data(), (*state_)[layer].data());
+      OptimizerAt(job.optimizer, job.rate_schedule, *pending_), *pending_,
+      std::ssize(parameters), mean.data(), parameters.data(),
+      (*state_)[layer].data());
   if (bad < 0) return absl::OkStatus();
   // Ends the whole job: all workers have the same update.
   return client_->Abort(absl::StrCat(

@@ -224,8 +224,8 @@ int ReadWorkerFlags(int argc, char** argv, WorkerFlags& flags) {
   AddReplayFlags(app, flags);
   groups.update = FlagsAddedBy(app, [&] {
     AddJobOptions(app, flags.spec,
-                  {"update", "learning-rate", "momentum", "weight-decay",
-                   "beta1", "beta2", "epsilon"});
+                  {"update", "learning-rate", "learning-rate-schedule",
+                   "momentum", "weight-decay", "beta1", "beta2", "epsilon"});
   });
   // Ends the program for --help, --version, or a mistake that the parser finds.
   const auto begin_log = [&] {

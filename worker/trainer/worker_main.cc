@@ -198,8 +198,9 @@ absl::StatusOr<Outcome> JoinAndTrain(const WorkerFlags& flags,
   OptimizerState state;
   std::vector<LayerBinding> layers = NEREUS_TRY(BindLayers(network, &state));
   const std::unique_ptr<Client> client = NEREUS_TRY(
-      flags.standalone ? StandaloneClient::Create(flags.spec.options.optimizer,
-                                                  std::move(layers))
+      flags.standalone ? StandaloneClient::Create(
+                             flags.spec.options.optimizer, std::move(layers),
+                             flags.spec.options.rate_schedule)
                        : ConnectOn(network->device(), flags.client,
                                    std::move(layers), !flags.trace.empty()));
   LogTraining(flags, data, *client);

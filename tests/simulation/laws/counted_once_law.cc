@@ -29,6 +29,7 @@ CountedOnceLaw::CountedOnceLaw(std::vector<LayerSpec> layers,
     : layers_(std::move(layers)),
       has_means_(options.optimizer_place == OptimizerPlace::kWorker),
       has_changes_(options.optimizer == ExactSgd() &&
+                   options.rate_schedule == RateSchedule() &&
                    options.rounds.quorum == Quorum::kAll &&
                    options.sparsity.share == 0) {}
 

@@ -67,8 +67,9 @@ void OneMachineLaw::Advance(int index, const Route& route) {
       scale = 1.0f;
     }
   }
-  ApplyOptimizer(options_.optimizer, step, std::ssize(gradient), scale,
-                 gradient.data(), layer.parameters.data(), layer.state.data(),
+  ApplyOptimizer(OptimizerAt(options_.optimizer, options_.rate_schedule, step),
+                 step, std::ssize(gradient), scale, gradient.data(),
+                 layer.parameters.data(), layer.state.data(),
                  layer.parameters.data());
 }
 
