@@ -89,7 +89,7 @@ struct RateSchedule {
 
     bool operator==(const Point&) const = default;
   };
-  std::vector<Point> points;  // By increasing steps. Empty: the factor is 1.
+  std::vector<Point> points;  // Points by step. Empty: the factor is 1.
 
   bool operator==(const RateSchedule&) const = default;
 

@@ -127,7 +127,7 @@ struct SparsityOptions {
 // another value. JobOptionTable has the range and the help text of each choice
 // that has a flag. A value type.
 struct JobOptions {
-  OptimizerOptions optimizer;  // Update rule and its constants.
+  OptimizerOptions optimizer;       // Update rule and its constants.
   RateSchedule rate_schedule = {};  // Factor of the learning rate, by step.
   // Side that runs the optimizer: servers, or the workers' callers.
   OptimizerPlace optimizer_place = OptimizerPlace::kServer;
