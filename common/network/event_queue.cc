@@ -13,20 +13,43 @@ void EventQueue::After(absl::Duration delay, Event event) {
 }
 
 void EventQueue::At(absl::Time time, Event event) {
-  entries_.push(
-      Entry{std::max(time, now_), next_sequence_++, std::move(event)});
+  MomentAt(std::max(time, now_)).events.push_back(std::move(event));
+}
+
+EventQueue::Moment& EventQueue::MomentAt(absl::Time time) {
+  if (time == last_time_) return moments_[last_];
+  const auto [found, is_new] = moment_of_.try_emplace(time, 0);
+  if (is_new) {
+    if (unused_.empty()) {
+      unused_.push_back(static_cast<MomentIndex>(moments_.size()));
+      moments_.emplace_back();
+    }
+    found->second = unused_.back();
+    unused_.pop_back();
+    entries_.push({time, found->second});
+  }
+  last_time_ = time;
+  last_ = found->second;
+  return moments_[last_];
 }
 
 bool EventQueue::RunNext() {
   if (entries_.empty()) return false;
-  // Moves the entry out, although top() is const. top() is const because a
-  // changed entry would break the heap's order; this entry is removed at once.
-  Entry entry = std::move(const_cast<Entry&>(entries_.top()));
-  entries_.pop();
+  const Entry entry = entries_.top();
+  Moment& moment = moments_[entry.moment];
+  const Event event = std::move(moment.events[moment.next++]);
   now_ = entry.time;
   ++events_run_;
-  // The event may schedule other events: its entry has left the queue.
-  entry.event();
+  if (moment.next == moment.events.size()) {
+    moment.events.clear();
+    moment.next = 0;
+    entries_.pop();
+    moment_of_.erase(entry.time);
+    unused_.push_back(entry.moment);
+    if (last_time_ == entry.time) last_time_ = absl::InfinitePast();
+  }
+  // The event may schedule other events: it has left the queue.
+  event();
   return true;
 }
 

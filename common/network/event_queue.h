@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <queue>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 
 namespace nereus {
@@ -33,23 +35,38 @@ class EventQueue {
   int64_t events_run() const { return events_run_; }
 
  private:
-  // A scheduled event.
-  struct Entry {
-    absl::Time time;   // Time at which it runs.
-    int64_t sequence;  // Number of events scheduled before it.
-    Event event;       // Function to call once at that time.
-    // True if this entry runs after `other`.
-    bool operator>(const Entry& other) const {
-      return time != other.time ? time > other.time : sequence > other.sequence;
-    }
+  // All events to come at one time. Nodes that are alike do the same things at
+  // the same times, so a moment often has as many events as there are nodes,
+  // and only moments need a heap.
+  struct Moment {
+    std::vector<Event> events;  // By the order of scheduling.
+    size_t next = 0;            // Index of the event that runs next.
   };
+  using MomentIndex = uint32_t;
+
+  // A moment in the heap.
+  struct Entry {
+    absl::Time time;
+    MomentIndex moment;  // Index in moments_.
+    // True if this entry runs after `other`. No two entries have one time.
+    bool operator>(const Entry& other) const { return time > other.time; }
+  };
+
+  // Returns the moment at `time`, which it makes if there is none.
+  Moment& MomentAt(absl::Time time);
 
   // Current virtual time.
   absl::Time now_ = absl::UnixEpoch();
-  int64_t next_sequence_ = 0;  // Sequence of the next event.
-  int64_t events_run_ = 0;     // Number of events run.
-  // Events to come, the earliest on top.
+  int64_t events_run_ = 0;  // Number of events run.
+  // Moments with events to come, and unused ones, which keep their memory.
+  std::vector<Moment> moments_;
+  std::vector<MomentIndex> unused_;  // Moments without a time.
+  absl::flat_hash_map<absl::Time, MomentIndex> moment_of_;
+  // Moments with events to come, the earliest on top.
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> entries_;
+  // Time and moment of the last result of MomentAt; the infinite past: none.
+  absl::Time last_time_ = absl::InfinitePast();
+  MomentIndex last_ = 0;
 };
 
 }  // namespace nereus

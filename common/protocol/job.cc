@@ -133,6 +133,10 @@ bool Job::IsMember(PeerId peer) const {
 }
 
 int Job::PositionOf(int rank) const {
+  // Ranks are positions until a worker leaves. Each frame asks.
+  if (rank >= 0 && rank < worker_count() && workers[rank].rank == rank) {
+    return rank;
+  }
   const auto found = absl::c_lower_bound(
       workers, rank,
       [](const EpochWorker& each, int wanted) { return each.rank < wanted; });

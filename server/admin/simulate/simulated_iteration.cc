@@ -60,6 +60,7 @@ absl::StatusOr<JobPtr> MakeSimulatedJob(const WhatIf& what_if,
 // the nodes.
 NetworkOptions MakeNetworkOptions(const WhatIf& what_if) {
   NetworkOptions options;
+  options.computes_digest = false;
   options.message_time = what_if.message_time;
   options.delay_min = what_if.latency;
   options.delay_max = what_if.latency + what_if.jitter;
