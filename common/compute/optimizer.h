@@ -80,12 +80,11 @@ enum class RateCurve {
 // FactorAt. Each member computes the factor of a step by itself, and all get
 // the same bits. A value type.
 struct RateSchedule {
-  // From step `step` on, the factor is `factor`, until the next point's curve
-  // begins.
+  // Point of the schedule: in step `step` the factor is `factor`.
   struct Point {
     int64_t step = 0;
     float factor = 1.0f;
-    RateCurve curve = RateCurve::kLinear;  // From the point before to this one.
+    RateCurve curve = RateCurve::kLinear;  // Course from the point before.
 
     bool operator==(const Point&) const = default;
   };

@@ -39,7 +39,7 @@ class EventQueue {
   // the same times, so a moment often has as many events as there are nodes,
   // and only moments need a heap.
   struct Moment {
-    std::vector<Event> events;  // By the order of scheduling.
+    std::vector<Event> events;  // Events in the order of scheduling.
     size_t next = 0;            // Index of the event that runs next.
   };
   using MomentIndex = uint32_t;

@@ -273,10 +273,10 @@ JobOption ScheduleOption() {
   option.name = "learning-rate-schedule";
   option.values = "none|STEP:FACTOR[:CURVE],...";
   option.help =
-      "factor of the learning rate by step: points, each with a step and the "
-      "factor from this step on; the factor comes there from the point before "
-      "by a curve: linear (the default), cosine, or hold (it changes at the "
-      "step). 0:0.01,500:1,90000:0:cosine warms up for 500 steps";
+      "factor of the learning rate by step: points, each with a step and its "
+      "factor, to which a curve leads from the point before: linear (the "
+      "default), cosine, or hold (the factor stays until this step). "
+      "0:0.01,500:1,90000:0:cosine warms up for 500 steps";
   option.get = [](const JobSpec& spec) {
     return spec.options.rate_schedule.ToString();
   };
