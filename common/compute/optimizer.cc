@@ -45,10 +45,11 @@ constexpr Named<RateCurve> kCurveNames[] = {{RateCurve::kLinear, "linear"},
                                             {RateCurve::kCosine, "cosine"},
                                             {RateCurve::kHold, "hold"}};
 
-// Limits of a schedule.
+// Limits of a schedule. With a larger factor, the largest learning rate of a
+// job would give adam an infinite step.
 constexpr size_t kPointsMax = 64;
 constexpr int64_t kScheduleStepMax = 1'000'000'000'000'000;
-constexpr float kFactorMax = 1000.0f;
+constexpr float kFactorMax = 10.0f;
 
 // Returns cos(pi x) for 0 <= x <= 1, with an error below 1e-15. Unlike
 // std::cos, this gives the same bits with every library.

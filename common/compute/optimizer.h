@@ -101,7 +101,7 @@ struct RateSchedule {
   std::string ToString() const;
   // Reads such a text. Errors: kInvalidArgument, the text is no schedule; steps
   // do not increase, or are not from 0 to 10^15; factors are not from 0 to
-  // 1,000; there are more than 64 points.
+  // 10; there are more than 64 points.
   static absl::StatusOr<RateSchedule> Parse(absl::string_view text);
 };
 

@@ -162,8 +162,9 @@ TEST(AdamTest, StepsMatchThePaper) {
   }
 }
 
-// The moments are those of adam without weight decay, and the parameter is
-// first multiplied by 1 - 0.01 * 0.5. Two roundings in each of 20 steps.
+// The moments are those of adam without weight decay, and each step first
+// multiplies the parameter by 1 - 0.01 * 0.5. Fewer than four results of a step
+// are rounded, all below 1.
 TEST(AdamWTest, DecayIsNoPartOfTheMoments) {
   OptimizerOptions adam = Adam();
   OptimizerOptions adamw = adam;
@@ -233,9 +234,9 @@ TEST(RateScheduleTest, NonsenseIsRefused) {
   EXPECT_EQ(refusal("0:1:hold:1"), "\"0:1:hold:1\" is not STEP:FACTOR[:CURVE]");
   EXPECT_EQ(refusal("1e3:1"), "\"1e3:1\" is not STEP:FACTOR[:CURVE]");
   EXPECT_THAT(refusal("-1:1"), HasSubstr("step -1 is not from 0 to"));
-  EXPECT_EQ(refusal("0:-1"), "factor -1 is not from 0 to 1000");
-  EXPECT_EQ(refusal("0:nan"), "factor nan is not from 0 to 1000");
-  EXPECT_EQ(refusal("0:inf"), "factor inf is not from 0 to 1000");
+  EXPECT_EQ(refusal("0:-1"), "factor -1 is not from 0 to 10");
+  EXPECT_EQ(refusal("0:nan"), "factor nan is not from 0 to 10");
+  EXPECT_EQ(refusal("0:inf"), "factor inf is not from 0 to 10");
   EXPECT_EQ(refusal("5:1,5:1"), "step 5 comes after step 5");
   EXPECT_THAT(refusal("0:1:cosin"), HasSubstr("cosin"));
   std::string many = "0:1";
@@ -244,15 +245,22 @@ TEST(RateScheduleTest, NonsenseIsRefused) {
   EXPECT_EQ(refusal(many), "there are more than 64 points");
 }
 
-// The table of a job's options takes a learning rate up to 1e30.
+// The table of a job's options takes a learning rate up to 1e30, and a schedule
+// multiplies it by 10 at most.
 TEST(AdamTest, LargestLearningRateOfAJobHasAFiniteStep) {
   OptimizerOptions options;
   options.rule = UpdateRule::kAdam;
   options.learning_rate = 1e30f;
   options.beta1 = options.beta2 = std::nextafter(1.0f, 0.0f);
   ASSERT_TRUE(options.Validate().ok());
-  const AdamStep step = AdamStepOf(options, /*step=*/0, /*scale=*/1.0f);
-  EXPECT_TRUE(std::isfinite(step.step_size)) << step.step_size;
+  for (const char* text : {"none", "0:10", "0:1000"}) {
+    const auto schedule = RateSchedule::Parse(text);
+    if (!schedule.ok()) continue;  // A factor that is refused does no harm.
+    const AdamStep step =
+        AdamStepOf(OptimizerAt(options, *schedule, 0), /*step=*/0,
+                   /*gradient_scale=*/1.0f);
+    EXPECT_TRUE(std::isfinite(step.step_size)) << text;
+  }
 }
 
 class OptimizerTest : public testing::TestWithParam<UpdateRule> {
@@ -272,7 +280,9 @@ TEST_P(OptimizerTest, WeightDecayAndScaleMakeTheGradient) {
   Random random(11);
   const std::vector<float> parameters = RandomFloats(random, 100);
   const std::vector<float> gradient = RandomFloats(random, 100);
-  const OptimizerOptions options = Options();
+  OptimizerOptions options = Options();
+  // The weight decay of adamw is no part of the gradient (AdamWTest).
+  if (options.rule == UpdateRule::kAdamW) options.weight_decay = 0.0f;
   std::vector<float> made(100);
   for (size_t i = 0; i < made.size(); ++i) {
     made[i] = 0.25f * gradient[i] + options.weight_decay * parameters[i];
@@ -354,7 +364,9 @@ TEST_P(OptimizerTest, CuttingIntoPartsGivesTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, OptimizerTest,
-                         testing::Values(UpdateRule::kSgd, UpdateRule::kAdam),
+                         testing::Values(UpdateRule::kSgd,
+                                         UpdateRule::kNesterov,
+                                         UpdateRule::kAdam, UpdateRule::kAdamW),
                          [](const auto& info) {
                            return std::string(UpdateRuleName(info.param));
                          });
