@@ -70,4 +70,4 @@ TEXT
 export CONTAINERS_CONF="$scratch/containers.conf"
 export PYTHONDONTWRITEBYTECODE=1
 
-"$python" -m pytest -q -rs -p no:cacheprovider tests/deploy "$@"
+"$python" -m pytest -q -rfs -p no:cacheprovider tests/deploy "$@"

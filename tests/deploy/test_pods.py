@@ -75,7 +75,7 @@ def results(job, pods):
             for pod in pods}
 
 
-@pytest.mark.parametrize("job", [(14, "checkpoints")], ids=["base"], indirect=True)
+@pytest.mark.parametrize("job", [(28, "checkpoints")], ids=["base"], indirect=True)
 def test_kills_drains_and_a_new_worker_cost_no_accuracy(job):
     (coordinator, *servers, first, second, third, fourth), status = start_all(job)
     times = {}
@@ -160,7 +160,7 @@ def test_kills_drains_and_a_new_worker_cost_no_accuracy(job):
             file.write("\n")
 
 
-@pytest.mark.parametrize("job", [(3, "checkpoints")], ids=["base"], indirect=True)
+@pytest.mark.parametrize("job", [(6, "checkpoints")], ids=["base"], indirect=True)
 def test_a_job_that_is_stopped_goes_on_after_a_restart(job):
     pods, status = start_all(job)
     # All pods are deleted, for example because Kueue gives their room to another job.
