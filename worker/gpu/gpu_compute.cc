@@ -22,6 +22,8 @@ GpuCompute::GpuCompute(Parts parts) : parts_(std::move(parts)) {
   if (slab.ok()) slab_ = *std::move(slab);
 }
 
+GpuCompute::~GpuCompute() { parts_.stager->Drain(); }
+
 std::string GpuCompute::name() const {
   return parts_.products == nullptr ? "no-products" : parts_.products->name();
 }

@@ -40,6 +40,9 @@ class GpuCompute final : public Compute {
                                         static_cast<int64_t>(sizeof(float));
 
   explicit GpuCompute(Parts parts);
+  // Waits for the updates under way, which a job that has failed leaves behind:
+  // they read gradient_.
+  ~GpuCompute() override;
 
   std::string name() const override;
   absl::StatusOr<BadValue> Multiply(
