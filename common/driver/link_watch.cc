@@ -24,6 +24,7 @@ struct LinkTraffic {
 // compared with the busiest one.
 std::optional<double> MedianOfOthers(const std::vector<LinkTraffic>& links,
                                      const LinkTraffic& busiest) {
+  if (busiest.bytes_sent <= 0) return std::nullopt;
   std::vector<double> shares;
   for (const LinkTraffic& link : links) {
     if (link.peer == busiest.peer) continue;

@@ -90,7 +90,7 @@ void Fields(Codec& c, PhaseTimes& times) {
   c.Unless(absl::ZeroDuration(), "turn", times.turn);
 }
 
-static void Fields(Codec& c, BusyLink& link) {
+void Fields(Codec& c, BusyLink& link) {
   c("peer", link.peer);
   c("share", link.share);
   c("others", link.others);

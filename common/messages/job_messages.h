@@ -39,6 +39,7 @@ void Fields(Codec& c, EpochMember& member);
 void Fields(Codec& c, HostClaim& claim);
 void Fields(Codec& c, Stall& stall);
 void Fields(Codec& c, PhaseTimes& times);
+void Fields(Codec& c, BusyLink& link);
 void Fields(Codec& c, Activity& activity);
 // Checks that no more is done than there is to do.
 void Fields(Codec& c, LongWork& work);

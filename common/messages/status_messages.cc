@@ -20,6 +20,7 @@ static void Fields(Codec& c, Pace& pace) {
   c("link_share", pace.link_share);
   c("late", pace.late);
   c("cause", pace.cause);
+  c("busiest", pace.busiest);
 }
 
 // The histogram of another version may have other ranges: it is taken as empty.

@@ -42,6 +42,8 @@ struct Pace {
   // of its role; and the cause.
   absl::Duration late;
   LateCause cause = LateCause::kNone;
+  // Its busiest link before its last heartbeat; nothing: it has none.
+  std::optional<BusyLink> busiest = {};
 };
 
 // State of a job's checkpoints.

@@ -66,6 +66,7 @@ std::optional<Pace> Paces::OwnPace(const Record& record) {
   const Activity& first = record.activities.front().second;
   const Activity& last = record.activities.back().second;
   Pace pace;
+  pace.busiest = last.busiest;
   MeanShare busy;  // Mean over the window, because an interval may be quiet.
   for (const auto& [at, activity] : record.activities) {
     if (activity.busiest.has_value()) busy.Add(activity.busiest->share);

@@ -254,6 +254,18 @@ Json StepJson(const Member& member) {
           {"turn", absl::ToDoubleSeconds(step.turn)}};
 }
 
+// Returns the busiest link of a member; null if it has none.
+Json BusiestJson(const Member& member) {
+  if (!member.pace.has_value() || !member.pace->busiest.has_value()) {
+    return nullptr;
+  }
+  const BusyLink& link = *member.pace->busiest;
+  return {
+      {"peer", PeerName(link.peer)},
+      {"busy", link.share},
+      {"others_busy", link.others.has_value() ? Json(*link.others) : Json()}};
+}
+
 // Returns the long work of a member.
 Json WorkJson(const Member& member) {
   if (!member.work.has_value()) return Json();
@@ -278,6 +290,7 @@ Json MemberJson(const Member& member) {
       {"late", LateJson(member)},
       {"link_busy",
        member.pace.has_value() ? Json(member.pace->link_share) : Json()},
+      {"busiest_link", BusiestJson(member)},
       {"work", WorkJson(member)},
       {"stall", StallJson(member)}};
   if (is_shard) {

@@ -875,6 +875,17 @@ TEST(LinkWatchTest, LinksWithLittleTrafficAreNotCompared) {
   EXPECT_FALSE(activity.busiest->others.has_value());
 }
 
+// Links that are quiet, as the busiest one is, say nothing about it.
+TEST(LinkWatchTest, LinksAreNotComparedWithOneThatHasSentNothing) {
+  LinkWatch watch;
+  Activity activity;
+  watch.Measure({Count(kA, {}), Count(kB, {})}, At(0), activity);
+  watch.Measure({Count(kA, absl::Seconds(2)), Count(kB, {})}, At(2), activity);
+  ASSERT_TRUE(activity.busiest.has_value());
+  EXPECT_EQ(activity.busiest->peer, kA);
+  EXPECT_FALSE(activity.busiest->others.has_value());
+}
+
 TEST(LinkWatchTest, SharedMemoryIsNoLink) {
   LinkWatch watch;
   Activity activity;
