@@ -29,8 +29,8 @@ bool HasMoments(UpdateRule rule);
 
 // Side that runs the optimizer.
 enum class OptimizerPlace {
-  // "server": Nereus runs the optimizer. The servers run it; for layers by
-  // factors or around a ring, the workers run it.
+  // "server": Nereus runs the optimizer. The servers run it; for layers that go
+  // without servers, the workers run it.
   kServer,
   // "worker": Nereus only averages gradients; the caller runs its own
   // optimizer.

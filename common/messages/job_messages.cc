@@ -166,6 +166,7 @@ void Fields(Codec& c, ReasonedRoute& route) {
   CopyWire(c, route.route.wire);
   c("server_elements", route.why.server_elements);
   c("ring_elements", route.why.ring_elements);
+  c("direct_elements", route.why.direct_elements);
   c("factor_elements", route.why.factor_elements);
   c("reason", route.why.reason);
 }

@@ -69,6 +69,11 @@ int64_t RingSchemeElements(int64_t elements, const ClusterShape& cluster) {
   return SaturateToInt64(4 * WideInteger{elements} * (hosts - 1) / hosts);
 }
 
+int64_t DirectSchemeElements(int64_t elements, const ClusterShape& cluster) {
+  return SaturateToInt64(2 * WideInteger{elements} *
+                         (cluster.worker_hosts() - 1));
+}
+
 int64_t SchemeElements(const LayerSpec& layer, Scheme scheme,
                        const ClusterShape& cluster) {
   switch (scheme) {
@@ -78,6 +83,8 @@ int64_t SchemeElements(const LayerSpec& layer, Scheme scheme,
       return FactorSchemeElements(layer, cluster);
     case Scheme::kRing:
       return RingSchemeElements(layer.parameters, cluster);
+    case Scheme::kDirect:
+      return DirectSchemeElements(layer.parameters, cluster);
   }
   return 0;
 }

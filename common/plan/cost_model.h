@@ -105,6 +105,11 @@ int64_t FactorSchemeElements(const LayerSpec& layer,
 // stands for M N.
 int64_t RingSchemeElements(int64_t elements, const ClusterShape& cluster);
 
+// Returns the elements of a host for Scheme::kDirect: 2 M N (H - 1). Each host
+// sends the layer to every other host, and receives it from every other host.
+// `elements` stands for M N.
+int64_t DirectSchemeElements(int64_t elements, const ClusterShape& cluster);
+
 // Returns the elements of a host for `scheme`, by the formula above. M N is the
 // number of all parameters of the layer, the bias too; in the formula of
 // factors, M and N are those of the matrix.
@@ -141,8 +146,8 @@ double ProductsOf(const LayerSpec& layer, int64_t workers, int64_t local);
 // but for the factors that a worker sends its mates: they have the route's wire
 // type.
 //
-//   by servers, on a ring   2 (L - 1) M N: L - 1 workers hand their gradients
-//                           to one worker, and get the result back
+//   by servers, on a ring,  2 (L - 1) M N: L - 1 workers hand their gradients
+//   directly                to one worker, and get the result back
 //   by factors              (L - 1) W K (M + N): each worker gets the rows of
 //                           all workers
 //   with a shared product   (L - 1) M N more: each worker gets the parts that

@@ -195,4 +195,14 @@ Arrival LinkBookings::AroundRing(double now, const Values& values) {
   return there;
 }
 
+// A host has the first sum when the last of the other hosts has sent its first
+// values, which is about when it has sent its last ones.
+Arrival LinkBookings::Directly(double now, const Values& values) {
+  if (hosts_ == 1) return {now, now};
+  Arrival there = AmongHosts(now, static_cast<double>(hosts_ - 1), values);
+  there.last += latency() + (fuses_ ? message_seconds() : 0);
+  there.first = there.last;
+  return there;
+}
+
 }  // namespace nereus

@@ -88,6 +88,9 @@ class LinkBookings {
   // time.
   Arrival AroundRing(double now, const Values& values);
 
+  // Books a transfer of each host with workers to every other one.
+  Arrival Directly(double now, const Values& values);
+
   // Books the memory of host 0 for a transfer that is ready at `now`: each of
   // its workers but one sends, or receives, `elements` values.
   Arrival WithinHost(double now, double elements, WireType wire);

@@ -93,8 +93,8 @@ PlanForecast MakeForecast(const PlanReport& report, const TimeModel& model) {
       return timeline.Play(other, fusion_bytes);
     };
     forecast.layers.push_back({with(Scheme::kServer), with(Scheme::kFactor),
-                               with(Scheme::kRing), played.sync_seconds[i],
-                               std::nullopt});
+                               with(Scheme::kRing), with(Scheme::kDirect),
+                               played.sync_seconds[i], std::nullopt});
   }
   return forecast;
 }
@@ -104,19 +104,20 @@ std::string FormatForecastText(const PlanReport& report,
   const std::vector<LayerGroup> groups =
       GroupLayers(report.layers, report.plan.routes, all_layers);
   std::string text = FormatSummary(report, forecast);
-  absl::StrAppend(&text,
-                  ".\nBy servers, factors, ring: milliseconds of an iteration "
-                  "if this layer alone\nwent that way. Sync: from its gradient "
-                  "to the outcome, predicted and measured.");
+  absl::StrAppend(
+      &text,
+      ".\nBy servers, factors, ring, directly: milliseconds of an "
+      "iteration if this layer\nalone went that way. Sync: from its gradient "
+      "to the outcome, predicted and measured.");
   if (groups.size() < forecast.layers.size()) {
     absl::StrAppend(&text,
                     " Of layers like\neach other, the one with the "
                     "longest sync is shown.");
   }
   absl::StrAppend(&text, "\n\n");
-  TextTable table("lllrrrrr");
+  TextTable table("lllrrrrrr");
   table.Row("layer", "scheme", "wire", "by servers", "by factors", "by ring",
-            "sync", "measured");
+            "directly", "sync", "measured");
   for (const LayerGroup& group : groups) {
     // Shows the layer with the longest synchronisation, because it delays a
     // step most.
@@ -128,7 +129,8 @@ std::string FormatForecastText(const PlanReport& report,
     table.Row(group.name, SchemeName(report.plan.routes[i].scheme),
               WireTypeName(report.plan.routes[i].wire),
               Milliseconds(layer.by_server), Milliseconds(layer.by_factor),
-              Milliseconds(layer.by_ring), Milliseconds(layer.sync_seconds),
+              Milliseconds(layer.by_ring), Milliseconds(layer.by_direct),
+              Milliseconds(layer.sync_seconds),
               Milliseconds(layer.sync_seconds_measured));
   }
   return text + table.Text();
@@ -149,7 +151,8 @@ nlohmann::ordered_json ForecastJson(const PlanReport& report,
         {"iteration_seconds",
          {{"server", OrNull(layer.by_server)},
           {"factor", OrNull(layer.by_factor)},
-          {"ring", OrNull(layer.by_ring)}}},
+          {"ring", OrNull(layer.by_ring)},
+          {"direct", OrNull(layer.by_direct)}}},
         {"sync_seconds", layer.sync_seconds},
         {"sync_seconds_measured", OrNull(layer.sync_seconds_measured)},
     });

@@ -21,6 +21,7 @@ struct PlanForecast {
     std::optional<double> by_server;
     std::optional<double> by_factor;
     std::optional<double> by_ring;
+    std::optional<double> by_direct;
     // Predicted seconds from the layer's gradient to its result on all workers.
     double sync_seconds = 0;
     // Measured seconds from the gradient to the result; nothing before a run.
@@ -66,7 +67,8 @@ std::string FormatForecastText(const PlanReport& report,
 //               "best_seconds"},
 //    "layers": [{"name", "scheme", "wire", "forward_seconds",
 //                "backward_seconds",
-//                "iteration_seconds": {"server", "factor": or null, "ring"},
+//                "iteration_seconds": {"server", "factor": or null, "ring",
+//                                      "direct": or null},
 //                "sync_seconds", "sync_seconds_measured": or null}]}
 nlohmann::ordered_json ForecastJson(const PlanReport& report,
                                     const PlanForecast& forecast);

@@ -223,6 +223,8 @@ nlohmann::ordered_json LayerJson(const PlanReport& report, size_t layer) {
   const RouteExplanation& why = report.plan.explanations[layer];
   nlohmann::ordered_json factor;  // null
   if (why.factor_elements.has_value()) factor = *why.factor_elements;
+  nlohmann::ordered_json direct;  // null
+  if (SupportsScheme(spec, Scheme::kDirect)) direct = why.direct_elements;
   return {
       {"name", spec.name},
       {"kind", std::string(LayerKindName(spec.kind))},
@@ -236,7 +238,8 @@ nlohmann::ordered_json LayerJson(const PlanReport& report, size_t layer) {
       {"elements",
        {{"server", why.server_elements},
         {"factor", factor},
-        {"ring", why.ring_elements}}},
+        {"ring", why.ring_elements},
+        {"direct", direct}}},
       {"chunks", report.placement.layer_chunks(layer).size()},
   };
 }

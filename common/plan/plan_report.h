@@ -94,7 +94,7 @@ std::string FormatPlanText(const PlanReport& report, bool all_layers = false);
 //    "fusion_bytes": or null: none,
 //    "layers": [{"name", "kind", "m", "n", "k": rows, "parameters", "scheme",
 //                "wire", "reason", "elements": {"server", "factor": or null,
-//                "ring"}, "chunks"}],
+//                "ring", "direct": or null}, "chunks"}],
 //    "totals": {"parameters", "chunks", "elements_server_only",
 //               "elements_planned", "bytes_per_node_server_only",
 //               "bytes_per_node_planned", "busiest_node_bytes_server_only",

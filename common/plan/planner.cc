@@ -20,11 +20,13 @@
 namespace nereus {
 namespace {
 
-// Returns the reason why a layer cannot go by factors or around a ring,
-// whatever the rules are. REQUIRES: it does not support the scheme.
-std::string WhyNotByPeers(const LayerSpec& layer) {
-  if (layer.parameters > kPeerParametersMax) {
-    return absl::StrCat("it has more than ", kPeerParametersMax, " parameters");
+// Returns the reason why a layer cannot go by `scheme`, whatever the rules are.
+// REQUIRES: it does not support the scheme.
+std::string WhyNot(const LayerSpec& layer, Scheme scheme) {
+  const int64_t most =
+      scheme == Scheme::kDirect ? kDirectParametersMax : kPeerParametersMax;
+  if (layer.parameters > most) {
+    return absl::StrCat("it has more than ", most, " parameters");
   }
   if (layer.has_factors && layer.rows == kRowsNotKnown) {
     return "its rows are not known yet";
@@ -43,7 +45,7 @@ std::string WhyNotByPeers(const LayerSpec& layer) {
 SchemeChoice ChooseByBytes(const LayerSpec& layer, const ClusterShape& cluster,
                            const std::string& why_no_factors) {
   if (!SupportsScheme(layer, Scheme::kFactor)) {
-    return {Scheme::kServer, WhyNotByPeers(layer)};
+    return {Scheme::kServer, WhyNot(layer, Scheme::kFactor)};
   }
   if (!why_no_factors.empty()) return {Scheme::kServer, why_no_factors};
   if (!FactorsMoveNoMore(layer, cluster)) {
@@ -81,7 +83,7 @@ absl::StatusOr<PlanChoice> ChooseByCost(absl::Span<const LayerSpec> layers,
 // Returns the forced scheme if the layer supports it, else the servers.
 SchemeChoice ForcedChoice(const LayerSpec& layer, Scheme forced) {
   if (!SupportsScheme(layer, forced)) {
-    return {Scheme::kServer, WhyNotByPeers(layer)};
+    return {Scheme::kServer, WhyNot(layer, forced)};
   }
   return {forced, absl::StrCat("scheme ", SchemeName(forced), " is forced")};
 }
@@ -137,15 +139,19 @@ RouteExplanation Explain(const LayerSpec& layer, const ClusterShape& cluster,
   explanation.server_elements =
       ServerSchemeBothElements(layer.m * layer.n, cluster);
   explanation.ring_elements = RingSchemeElements(layer.m * layer.n, cluster);
+  explanation.direct_elements =
+      DirectSchemeElements(layer.m * layer.n, cluster);
   if (SupportsScheme(layer, Scheme::kFactor)) {
     explanation.factor_elements = FactorSchemeElements(layer, cluster);
   }
   explanation.local_elements = LocalElements(layer, choice.scheme, cluster);
   explanation.reason = choice.why;
   const bool may_get_factors = layer.has_factors && !layer.may_send_factors();
-  if (by_time && may_get_factors &&
-      choice.why.find(WhyNotByPeers(layer)) == std::string::npos) {
-    absl::StrAppend(&explanation.reason, "; ", WhyNotByPeers(layer));
+  if (by_time && may_get_factors) {
+    const std::string why = WhyNot(layer, Scheme::kFactor);
+    if (choice.why.find(why) == std::string::npos) {
+      absl::StrAppend(&explanation.reason, "; ", why);
+    }
   }
   if (!by_time) explanation.reason += FiguresText(layer, cluster, explanation);
   return explanation;

@@ -38,6 +38,7 @@ absl::string_view CostKindName(CostKind kind);
 struct RouteExplanation {
   int64_t server_elements = 0;  // Elements by servers.
   int64_t ring_elements = 0;    // Elements on a ring.
+  int64_t direct_elements = 0;  // Elements of the direct way.
   // Elements by factors; nothing if the layer has no factors.
   std::optional<int64_t> factor_elements;
 

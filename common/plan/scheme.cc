@@ -15,7 +15,14 @@ absl::StatusOr<Scheme> ParseScheme(absl::string_view name) {
 bool SupportsScheme(const LayerSpec& layer, Scheme scheme) {
   if (UsesServers(scheme)) return true;
   if (layer.parameters > kPeerParametersMax) return false;
-  return scheme != Scheme::kFactor || layer.may_send_factors();
+  switch (scheme) {
+    case Scheme::kFactor:
+      return layer.may_send_factors();
+    case Scheme::kDirect:
+      return layer.parameters <= kDirectParametersMax;
+    default:
+      return true;
+  }
 }
 
 }  // namespace nereus

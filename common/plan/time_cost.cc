@@ -51,15 +51,17 @@ std::string Milliseconds(double seconds) {
   return ms < 100 ? absl::StrFormat("%.3g", ms) : absl::StrFormat("%.0f", ms);
 }
 
-// Returns the word that follows "by" in reports: "servers".
+// Returns the way of a scheme in reports: "by servers".
 absl::string_view SchemeWay(Scheme scheme) {
   switch (scheme) {
     case Scheme::kServer:
-      return "servers";
+      return "by servers";
     case Scheme::kFactor:
-      return "factors";
+      return "by factors";
     case Scheme::kRing:
-      return "ring";
+      return "by ring";
+    case Scheme::kDirect:
+      return "directly";
   }
   return "unknown";
 }
@@ -117,7 +119,7 @@ class Search {
         if (plays_left_ <= 0) break;
         std::vector<Route> other = best_;
         other[layer].scheme = scheme;
-        absl::StrAppend(&others, others.empty() ? "; by " : ", by ",
+        absl::StrAppend(&others, others.empty() ? "; " : ", ",
                         SchemeWay(scheme), " ", Milliseconds(Play(other)));
       }
       choices.push_back(

@@ -247,6 +247,8 @@ void Player::LetGo(double now, absl::Span<const size_t> layers) {
     } else if (scheme == Scheme::kFactor) {
       elements = scene_.FactorElements(layer, /*workers=*/1);
       times = others;
+    } else if (scheme == Scheme::kDirect) {
+      times = others;
     }
     if (scheme == Scheme::kServer) {
       double& leaves = leaves_[scene_.ShardOf(layer)];
@@ -289,13 +291,17 @@ void Player::Send(size_t layer) {
       return;
     case Scheme::kFactor:
       return SendFactors(layer);
-    case Scheme::kRing: {
+    case Scheme::kRing:
+    case Scheme::kDirect: {
       const double elements = scene_.ElementsOf(layer);
       const Arrival summed =
           links_->WithinHost(sent_[layer], elements, WireType::kFloat32);
       const auto hosts = static_cast<double>(scene_.cluster.worker_hosts());
       Arrival there =
-          links_->AroundRing(summed.first, Values(layer, elements / hosts));
+          scheme == Scheme::kRing
+              ? links_->AroundRing(summed.first,
+                                   Values(layer, elements / hosts))
+              : links_->Directly(summed.first, Values(layer, elements));
       there.last = std::max(there.last, summed.last);
       return HandOn(there, layer, elements);
     }

@@ -122,6 +122,15 @@ void AddRing(int64_t elements, WireType wire, const HostMap& hosts,
   }
 }
 
+// Adds one direct round: each host with workers sends all values to every other
+// one.
+void AddDirect(WideInteger bytes, const HostMap& hosts, LinkBytes& links) {
+  const auto others = std::ssize(hosts.ring()) - 1;
+  for (const int32_t host : hosts.ring()) {
+    links.AddForHost(host, 2 * others * bytes);
+  }
+}
+
 // Adds one round of factors. Each worker sends `bytes` once to every other host
 // with workers. The workers of the receiving host hand the factors to each
 // other through memory.
@@ -184,6 +193,9 @@ std::vector<int64_t> PredictLinkBytes(absl::Span<const LayerSpec> layers,
       }
       case Scheme::kRing:
         AddRing(layer.parameters, wire, hosts, framing, links);
+        break;
+      case Scheme::kDirect:
+        AddDirect(framing.Bytes(layer.parameters, wire), hosts, links);
         break;
     }
   }

@@ -154,9 +154,9 @@ int Job::ContributorsOf(int64_t round) const {
   return static_cast<int>(first_later - workers.begin());
 }
 
-// Seating gives each chunk a slot by its length. If a layer goes by factors or
-// around a ring, all its units are about equally long. So unit 0 has the slot
-// of the layer's first chunk, and each further unit has the next slot.
+// Seating gives each chunk a slot by its length. If a layer goes without
+// servers, all its units are about equally long. So unit 0 has the slot of the
+// layer's first chunk, and each further unit has the next slot.
 int Job::SlotOf(int layer, int64_t unit, int local_count) const {
   const int64_t slot = UsesServers(routes[layer].scheme)
                            ? seating.SlotOf(layer, unit)

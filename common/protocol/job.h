@@ -44,8 +44,8 @@ struct ShardServers {
   bool operator==(const ShardServers&) const = default;
 };
 
-// Round of a layer that goes by factors or around a ring, which some workers
-// had done when the last epoch ended, and other workers had not. The workers
+// Round of a layer that goes without servers, which some workers had done when
+// the last epoch ended, and other workers had not. The workers
 // that lack the round take its whole outcome from `source`. If they computed
 // the round again with other contributors, replicas would differ.
 struct FinishedRound {

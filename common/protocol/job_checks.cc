@@ -25,6 +25,15 @@ absl::Status CheckPeerLayer(const LayerSpec& layer) {
                               kPeerParametersMax, " parameters");
 }
 
+// Checks that the layer may go directly: a worker has memory for the gradients
+// of all hosts.
+absl::Status CheckDirectLayer(const LayerSpec& layer) {
+  if (layer.parameters <= kDirectParametersMax) return absl::OkStatus();
+  return InvalidArgumentError("the plan sends ", DescribeLayer(layer),
+                              " directly, which takes at most ",
+                              kDirectParametersMax, " parameters");
+}
+
 // Checks that the layer has factors, and that frames can address every element
 // of a dense gradient in place of factors, and of the factors of all workers
 // together: a worker that lacks a finished round gets all rows of one factor as
@@ -55,6 +64,8 @@ absl::Status CheckRoute(const LayerSpec& layer, const Route& route,
       return CheckFactors(layer, workers);
     case Scheme::kRing:
       return CheckPeerLayer(layer);
+    case Scheme::kDirect:
+      return CheckDirectLayer(layer);
   }
   return InvalidArgumentError("unknown scheme");
 }
@@ -146,8 +157,8 @@ absl::Status CheckVerdicts(const Job& job) {
   return absl::OkStatus();
 }
 
-// Checks one finished round. Its layer must go by factors or around a ring: if
-// a layer uses the servers, a worker gets a result that it lacks from the
+// Checks one finished round. Its layer must go without servers: if a layer
+// uses the servers, a worker gets a result that it lacks from the
 // shard, and not from a source.
 absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
   const bool layer_known = finished.layer >= 0 &&
@@ -161,8 +172,8 @@ absl::Status CheckFinished(const Job& job, const FinishedRound& finished) {
   return InvalidArgumentError(
       "worker ", finished.source, " holds round ", finished.round, " of layer ",
       finished.layer, " with ", finished.contributors,
-      " contributors: the layer must go by factors or around a ring, and "
-      "worker, round and contributors must be in their ranges");
+      " contributors: the layer must go without servers, and worker, round and "
+      "contributors must be in their ranges");
 }
 
 }  // namespace

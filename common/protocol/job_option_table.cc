@@ -155,8 +155,8 @@ JobOption SchemeOption() {
   return Choice<std::optional<Scheme>>(
       "scheme", [](JobSpec & s) -> auto& { return s.rules.forced; },
       std::move(choices),
-      "how layers travel: by servers, by factors or around a ring, for all "
-      "layers that can; auto: the cheapest scheme for each layer");
+      "how layers travel: by servers, by factors, around a ring or directly, "
+      "for all layers that can; auto: the cheapest scheme for each layer");
 }
 
 JobOption WireOption() {

@@ -56,7 +56,8 @@ PlanRules RulesFor(const JobOptions& options, PlanRules rules) {
   // decided a route.
   if (options.rounds.quorum != Quorum::kAll) {
     rules.servers_only = absl::StrCat(
-        "factors and rings need the contributions of all workers, not quorum ",
+        "without servers a layer needs the contributions of all workers, not "
+        "quorum ",
         QuorumName(options.rounds.quorum));
   }
   if (options.sparsity.share > 0) {

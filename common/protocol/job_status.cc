@@ -14,6 +14,9 @@ int64_t PlanStatus::Layer::bytes() const {
     case Scheme::kRing:
       elements = explanation.ring_elements;
       break;
+    case Scheme::kDirect:
+      elements = explanation.direct_elements;
+      break;
     case Scheme::kFactor:
       elements = explanation.factor_elements.value_or(0);
       break;

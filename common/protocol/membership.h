@@ -274,7 +274,7 @@ struct MachineReport {
   // Workers: true if the worker still waits for some of its first values.
   bool fetching = false;
 
-  // Workers: progress of one layer that goes by factors or around a ring.
+  // Workers: progress of one layer that goes without servers.
   struct PeerLayer {
     int32_t layer = 0;       // Index of the layer.
     int64_t done_round = 0;  // Last round that is done on this worker.
@@ -283,8 +283,8 @@ struct MachineReport {
     // the source of the round.
     int32_t contributors = 0;
   };
-  // Workers: all layers that go by factors or around a ring, except layers
-  // whose first values the worker still waits for.
+  // Workers: all layers that go without servers, except layers whose first
+  // values the worker still waits for.
   std::vector<PeerLayer> peer_layers;
 
   // Servers: for each shard, the last round that has closed on all its chunks

@@ -148,7 +148,7 @@ TEST(JobOptionTableTest, BadValueIsRefusedWithTheAllowedValues) {
   EXPECT_EQ(RefusalOf("workers", "4.5"),
             "\"4.5\" is not a number from 1 to 65536");
   EXPECT_EQ(RefusalOf("scheme", "rings"),
-            "\"rings\" is not one of auto, server, factor, ring");
+            "\"rings\" is not one of auto, server, factor, ring, direct");
   EXPECT_THAT(RefusalOf("fusion", "some"), HasSubstr("off, auto or a number"));
   EXPECT_THAT(RefusalOf("fusion", "-2"), HasSubstr("off, auto or a number"));
   for (const char* const nothing : {"", " ", "nan", "inf", "1e999", "0x"}) {

@@ -333,7 +333,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadJob{"NegativeLayer", [](Parts& p) { p.finished().layer = -1; },
                "round 11 of layer -1"},
         BadJob{"LayerByServer", [](Parts& p) { p.finished().layer = 1; },
-               "the layer must go by factors or around a ring"},
+               "the layer must go without servers"},
         BadJob{"NegativeRound", [](Parts& p) { p.finished().round = -1; },
                "round -1 of layer 0"},
         BadJob{"FarRound", [](Parts& p) { p.finished().round = INT64_MAX; },

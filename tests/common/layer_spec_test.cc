@@ -265,6 +265,13 @@ TEST(SchemeTest, LayerBeyondAFramesOffsetGoesByTheServersOnly) {
   EXPECT_FALSE(SupportsScheme(layer, Scheme::kRing));
 }
 
+TEST(SchemeTest, OnlySmallLayersGoDirectly) {
+  LayerSpec layer = {"l", LayerKind::kVector, 1, 1, kDirectParametersMax, 1};
+  EXPECT_TRUE(SupportsScheme(layer, Scheme::kDirect));
+  ++layer.parameters;
+  EXPECT_FALSE(SupportsScheme(layer, Scheme::kDirect));
+}
+
 TEST(WireTypeTest, NamesAreParsedBack) {
   for (const WireType wire : kWireTypes) {
     EXPECT_EQ(*ParseWireType(WireTypeName(wire)), wire);

@@ -109,6 +109,31 @@ TEST(TimelineTest, RingMovesASegmentAtATime) {
             3 + 6 * (100 + kHeader + 1 + 2));
 }
 
+TEST(TimelineTest, DirectRoundsTakeOneHop) {
+  const std::vector<LayerSpec> layers = {VectorLayer("a", 400)};
+  TimeModel model = Model({Seconds(1, 2)});
+  EXPECT_EQ(Play(layers, {4, 4}, model, Scheme::kDirect),
+            3 + 3 * (400 + kHeader));
+  model.link.latency = absl::Seconds(2);
+  model.link.message_time = absl::Seconds(1);
+  EXPECT_EQ(Play(layers, {4, 4}, model, Scheme::kDirect),
+            3 + 3 * (400 + kHeader + 1) + 2);
+  EXPECT_EQ(Play(layers, {1, 1}, model, Scheme::kDirect), 3);
+}
+
+// With a long latency a small layer goes directly, and a large one on a ring.
+TEST(TimelineTest, ThePlannerSendsSmallLayersDirectly) {
+  for (const auto& [elements, scheme] :
+       {std::pair{4, Scheme::kDirect}, std::pair{40000, Scheme::kRing}}) {
+    const std::vector<LayerSpec> layers = {VectorLayer("v", elements)};
+    TimeModel model = Model({Seconds(1, 2)});
+    model.link.latency = absl::Seconds(500);
+    const PlanChoice choice =
+        ChooseByTime(layers, Place(layers, 1), {4, 1}, model, PlanRules());
+    EXPECT_EQ(choice.layers[0].scheme, scheme);
+  }
+}
+
 // Each worker sends both factors to each of the others, and multiplies two
 // products of half a backward each.
 TEST(TimelineTest, FactorsAreMultipliedOnTheDevice) {

@@ -114,6 +114,8 @@ const HandCount kHandCounts[] = {
            {0, 0}}},
     {"even ring", Fc(64, 64, 7), Scheme::kRing, 8, 1,
      Nodes(8, {4 * 7 * 512, 4 * 7})},
+    {"direct", Conv(65537), Scheme::kDirect, 3, 4,
+     Nodes{{4 * 65537, 4 * 2}, {4 * 65537, 4 * 2}, {4 * 65537, 4 * 2}, {0, 0}}},
     {"uneven shards", Conv(525000), Scheme::kServer, 3, 2,
      Nodes{{2 * (712 + 2 * 524288), 2 * (1 + 2 * 8)},
            {2 * (524288 + 2 * 712), 2 * (8 + 2 * 1)},
@@ -179,11 +181,13 @@ TEST(TrafficTest, TrafficBeyondInt64IsTheLargestNumber) {
 
 TEST(HostTrafficTest, EvenHostsMatchTheCostModel) {
   // 32 chunks, and segments of equal lengths.
-  const LayerSpec layer = Fc(4096, 4096, 32);
+  const LayerSpec large = Fc(4096, 4096, 32);
+  const LayerSpec small = Fc(64, 64, 32);
   for (const ClusterShape& cluster :
        {ClusterShape{8, 2, 2}, ClusterShape{8, 4, 4}, ClusterShape{12, 4, 4},
         ClusterShape{8, 8, 4}, ClusterShape{6, 2, 1}, ClusterShape{1, 1, 1}}) {
     for (const Scheme scheme : kSchemes) {
+      const LayerSpec& layer = scheme == Scheme::kDirect ? small : large;
       EXPECT_THAT(PayloadOf(layer, scheme, cluster),
                   Each(4 * SchemeElements(layer, scheme, cluster)))
           << SchemeName(scheme) << ", " << cluster.workers << " workers on "

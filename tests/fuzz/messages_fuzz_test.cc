@@ -143,8 +143,8 @@ EpochStart SomeStart() {
     job.options.backup = true;
     job.shard_servers = {{1, 0, false}, {1, 0, true}};
   });
-  start.explanations = {{10, 15, std::nullopt, "no factors"},
-                        {20, 25, 30, "fewer"}};
+  start.explanations = {{10, 15, 17, std::nullopt, "no factors"},
+                        {20, 25, 27, 30, "fewer"}};
   uint64_t incarnation = 0;
   const std::vector<PeerId> members = {PeerId::Worker(0), PeerId::Worker(1),
                                        PeerId::Worker(4), PeerId::Shard(0),
@@ -174,8 +174,8 @@ v1::GetStatusResponse SomeStatus() {
   member.stall = Stall{1, 13, "worker 1", absl::Seconds(12.5)};
   member.stalled_layer = "fc";
   member.activity = SomeActivity();
-  member.pace =
-      Pace{SomeActivity().times, 0.5, absl::Milliseconds(30), LateCause::kLink};
+  member.pace = Pace{SomeActivity().times, 0.5, absl::Milliseconds(30),
+                     LateCause::kLink, BusyLink{PeerId::Worker(1), 0.5, 0.25}};
   member.late_total = absl::Seconds(9);
   status.members = {member};
   status.steps = {14, 2.5, absl::Seconds(1), absl::Milliseconds(380), true};
@@ -689,7 +689,7 @@ TEST(MessagesTest, NewFieldsSurviveTheWire) {
   sparse.chunk_bytes = 300 << 10;
   EpochStart sparse_start = SomeStart();
   sparse_start.job = TestJob(2, 2, {VectorLayer("a", 5000)}, sparse);
-  sparse_start.explanations = {{10, 15, std::nullopt, "no factors"}};
+  sparse_start.explanations = {{10, 15, 17, std::nullopt, "no factors"}};
   std::erase_if(sparse_start.epoch_members,
                 [](const auto& each) { return each.id == PeerId::Worker(4); });
   const auto again = FromProto(ToProto(CoordinatorMessage(sparse_start)));

@@ -226,6 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(ArrivalCase{"Servers", Scheme::kServer, false},
                     ArrivalCase{"Ring", Scheme::kRing, false},
                     ArrivalCase{"RingByMemory", Scheme::kRing, true},
+                    ArrivalCase{"Direct", Scheme::kDirect, false},
                     ArrivalCase{"Votes", Scheme::kServer, false,
                                 NanPolicy::kSkip}),
     [](const auto& kind) { return kind.param.name; });

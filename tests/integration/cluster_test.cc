@@ -428,6 +428,7 @@ constexpr char kUpdate[] =
 const Unfit kUnfit[] = {
     {"Nan", Scheme::kServer, 0, kNan, {1}, kNanOfW1},
     {"NanOnARing", Scheme::kRing, 0, kNan, {1}, kNanOfW1},
+    {"NanDirectly", Scheme::kDirect, 0, kNan, {1}, kNanOfW1},
     {"NanInBfloat16",
      Scheme::kServer,
      0,
@@ -448,6 +449,7 @@ const Unfit kUnfit[] = {
      WireType::kFloat16},
     {"Sum", Scheme::kServer, 0, 3e38f, {0, 1}, kSum},
     {"SumOnARing", Scheme::kRing, 0, 3e38f, {0, 1}, kSum},
+    {"SumDirectly", Scheme::kDirect, 0, 3e38f, {0, 1}, kSum},
     {"Update", Scheme::kServer, 0, 1e22f, {1}, kUpdate, UpdateRule::kAdam},
     {"UpdateOnARing", Scheme::kRing, 0, 1e22f, {1}, kUpdate, UpdateRule::kAdam},
     {"Product",

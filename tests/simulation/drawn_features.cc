@@ -51,7 +51,9 @@ void DrawRounds(Random& random, SimulatedClusterOptions& options) {
     options.job.optimizer.rule = UpdateRule::kSgd;
     options.job.optimizer_place = OptimizerPlace::kServer;
     if (options.rules.cost == CostKind::kTime) return;
-    options.rules.forced = random.Chance(0.5) ? Scheme::kServer : Scheme::kRing;
+    options.rules.forced = random.Chance(0.5)      ? Scheme::kServer
+                           : options.seed % 2 == 0 ? Scheme::kRing
+                                                   : Scheme::kDirect;
   }
 }
 

@@ -330,8 +330,22 @@ add("a carrier does not hand on factors of other hosts", [SWARM],
      "  if (is_carried && header.round < 0) {\n"
      "    local_.HandOn(header, place.values, out);\n  }\n"))
 
+add("each host begins a direct sum with its own part", [SWARM],
+    ("worker/machine/direct_exchange.cc", """\
+  for (int each = 0; each < hosts; ++each) {
+    out.Add(Accumulate{mean, Addend(PartOf(round, each, index)),
+""", """\
+  for (int each = 0; each < hosts; ++each) {
+    const int from = (each + round.host) % hosts;
+    out.Add(Accumulate{mean, Addend(PartOf(round, from, index)),
+"""))
+
+add("a host adds its own part without the rounding of the wire", [SWARM],
+    ("worker/machine/direct_exchange.cc",
+     "  out.Add(RoundValues{part, layer_.route().wire});\n", ""))
+
 add("a mean is handed on before it is rounded for the wire", [SWARM],
-    ("worker/machine/ring_exchange.cc", """\
+    ("worker/machine/all_reduce.cc", """\
   out.Add(RoundValues{MemoryOf(round, index), layer_.route().wire});
   round.frames.Mark(index);
   PassMean(round, index, out);

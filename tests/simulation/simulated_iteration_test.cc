@@ -54,7 +54,8 @@ TEST(SimulatedIterationTest, HostsMoveTheBytesOfThePlan) {
            {1, 1}, {2, 2}, {5, 5}, {6, 2}, {3, 7}}) {
     for (const std::optional<Scheme> forced :
          {std::optional<Scheme>(), std::optional(Scheme::kServer),
-          std::optional(Scheme::kFactor), std::optional(Scheme::kRing)}) {
+          std::optional(Scheme::kFactor), std::optional(Scheme::kRing),
+          std::optional(Scheme::kDirect)}) {
       SCOPED_TRACE(absl::StrCat(
           workers, " workers, ", servers, " servers, scheme ",
           forced.has_value() ? SchemeName(*forced) : "of the plan"));

@@ -90,6 +90,9 @@ SimulatedClusterOptions RandomJob(uint64_t seed) {
         {.step = 9, .factor = 0.5f, .curve = RateCurve::kHold},
         {.step = 30, .factor = 0.0f, .curve = RateCurve::kCosine}};
   }
+  if (options.rules.forced == Scheme::kRing && random.Chance(0.5)) {
+    options.rules.forced = Scheme::kDirect;
+  }
   return options;
 }
 

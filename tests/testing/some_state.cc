@@ -66,8 +66,8 @@ CoordinatorState SomeState() {
     job.history.verdicts = {{20, false}, {21, true}};
     job.shard_servers = {{1, 0, false}, {1, 0, true}};
   });
-  state.epoch.explanations = {{10, 15, std::nullopt, "no factors"},
-                              {20, 25, 30, "fewer"}};
+  state.epoch.explanations = {{10, 15, 17, std::nullopt, "no factors"},
+                              {20, 25, 27, 30, "fewer"}};
   for (const PeerId id : {PeerId::Shard(0), PeerId::Shard(1), PeerId::Worker(0),
                           PeerId::Worker(1), PeerId::Worker(4)}) {
     state.members.push_back(MemberOf(id));

@@ -1,4 +1,4 @@
-#include "worker/machine/ring_exchange.h"
+#include "worker/machine/all_reduce.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,11 +27,11 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-JobPtr RingJob(int workers, int64_t elements,
-               OptimizerPlace place = OptimizerPlace::kWorker,
-               WireType wire = WireType::kFloat32) {
+JobPtr JobBy(Scheme scheme, int workers, int64_t elements,
+             OptimizerPlace place = OptimizerPlace::kWorker,
+             WireType wire = WireType::kFloat32) {
   return TestJob(workers, 1, {VectorLayer("v", elements)}, PlainSgd(place),
-                 Scheme::kRing, wire);
+                 scheme, wire);
 }
 
 // Returns values that give different sums in different orders.
@@ -129,11 +129,26 @@ TEST_P(RingFramesTest, AFrameThatTheRingDoesNotHaveIsRefused) {
               HasSubstr("the part must be 0"));
 }
 
-TEST(RingExchangeTest, AllWorkersHaveTheMeanInEqualBits) {
+class AllReduceTest : public testing::TestWithParam<Scheme> {
+ protected:
+  static JobPtr JobOf(int workers, int64_t elements,
+                      OptimizerPlace place = OptimizerPlace::kWorker,
+                      WireType wire = WireType::kFloat32) {
+    return JobBy(GetParam(), workers, elements, place, wire);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Schemes, AllReduceTest,
+                         testing::Values(Scheme::kRing, Scheme::kDirect),
+                         [](const auto& info) {
+                           return std::string(SchemeName(info.param));
+                         });
+
+TEST_P(AllReduceTest, AllWorkersHaveTheMeanInEqualBits) {
   for (const int64_t elements : kSizes) {
     for (int workers = 1; workers <= 6; ++workers) {
       SCOPED_TRACE(absl::StrCat(elements, " elements, ", workers, " workers"));
-      WorkerCluster ring(RingJob(workers, elements),
+      WorkerCluster ring(JobOf(workers, elements),
                          /*seed=*/elements + workers);
       for (int64_t round = 0; round < 4; ++round) {
         const bool exact = round % 2 == 0;
@@ -159,12 +174,12 @@ TEST(RingExchangeTest, AllWorkersHaveTheMeanInEqualBits) {
   }
 }
 
-TEST(RingExchangeTest, MeansOutOfPlaceStayUntilTheNextPush) {
+TEST_P(AllReduceTest, MeansOutOfPlaceStayUntilTheNextPush) {
   for (const int64_t elements : kSizes) {
     for (int workers = 1; workers <= 4; ++workers) {
       SCOPED_TRACE(absl::StrCat(elements, " elements, ", workers, " workers"));
-      WorkerCluster copying(RingJob(workers, elements), /*seed=*/elements);
-      WorkerCluster ring(RingJob(workers, elements), /*seed=*/elements, false);
+      WorkerCluster copying(JobOf(workers, elements), /*seed=*/elements);
+      WorkerCluster ring(JobOf(workers, elements), /*seed=*/elements, false);
       for (int64_t round = 0; round < 4; ++round) {
         for (int rank = 0; rank < workers; ++rank) {
           const auto before = ring.mean(rank);
@@ -190,8 +205,7 @@ TEST(RingExchangeTest, MeansOutOfPlaceStayUntilTheNextPush) {
 
 // Each hop rounds the partial sum once, to 8 or 11 bits, and so does the mean.
 // No partial sum exceeds the sum of the magnitudes.
-TEST(RingExchangeTest,
-     SixteenBitWireTypesGiveAllWorkersTheSameBitsNearTheMean) {
+TEST_P(AllReduceTest, SixteenBitWireTypesGiveAllWorkersTheSameBitsNearTheMean) {
   for (const WireType wire : {WireType::kBfloat16, WireType::kFloat16}) {
     const double rounding =
         std::exp2(wire == WireType::kBfloat16 ? -8.0 : -11.0);
@@ -200,7 +214,7 @@ TEST(RingExchangeTest,
         SCOPED_TRACE(
             absl::StrCat(elements, " elements, ", workers, " workers"));
         WorkerCluster ring(
-            RingJob(workers, elements, OptimizerPlace::kWorker, wire),
+            JobOf(workers, elements, OptimizerPlace::kWorker, wire),
             elements + workers);
         std::vector<double> sum(elements, 0.0);
         std::vector<double> magnitude(elements, 0.0);
@@ -230,8 +244,8 @@ TEST(RingExchangeTest,
   }
 }
 
-TEST(RingExchangeTest, AllWorkersComputeTheSameParameters) {
-  WorkerCluster ring(RingJob(3, 100, OptimizerPlace::kServer), 1);
+TEST_P(AllReduceTest, AllWorkersComputeTheSameParameters) {
+  WorkerCluster ring(JobOf(3, 100, OptimizerPlace::kServer), 1);
   for (int64_t round = 0; round < 3; ++round) {
     for (const int rank : {2, 0, 1}) {
       ring.Push(rank, round,
@@ -248,12 +262,12 @@ TEST(RingExchangeTest, AllWorkersComputeTheSameParameters) {
   }
 }
 
-TEST(RingExchangeTest, EveryWorkerMovesThePredictedBytes) {
+TEST_P(AllReduceTest, EveryWorkerMovesThePredictedBytes) {
   for (const int64_t elements : kSizes) {
     for (int workers = 1; workers <= 6; ++workers) {
       const WireType wire = kWireTypes[(elements + workers) % 3];
       WorkerCluster ring(
-          RingJob(workers, elements, OptimizerPlace::kWorker, wire), 7);
+          JobOf(workers, elements, OptimizerPlace::kWorker, wire), 7);
       std::vector<int64_t> moved(workers, 0);
       // Counts the frames, and loses none.
       ring.set_loses([&](const Frame& frame, PeerId to) {
@@ -276,10 +290,10 @@ TEST(RingExchangeTest, EveryWorkerMovesThePredictedBytes) {
   }
 }
 
-TEST(RingExchangeTest, MissingNamesTheWorkerThatHasNotContributed) {
+TEST_P(AllReduceTest, MissingNamesTheWorkerThatHasNotContributed) {
   constexpr int64_t kElements = 200001;
   for (int missing = 0; missing < 5; ++missing) {
-    WorkerCluster ring(RingJob(5, kElements), missing);
+    WorkerCluster ring(JobOf(5, kElements), missing);
     for (int rank = 0; rank < 5; ++rank) {
       if (rank == missing) continue;
       ring.Push(rank, 0, FloatBuffer(IntegerValues(kElements, rank)));
@@ -293,9 +307,9 @@ TEST(RingExchangeTest, MissingNamesTheWorkerThatHasNotContributed) {
   }
 }
 
-TEST(RingExchangeTest, FactorsAreMultipliedBeforeTheyAreSent) {
+TEST_P(AllReduceTest, FactorsAreMultipliedBeforeTheyAreSent) {
   const JobPtr job = TestJob(1, 1, {FactorLayer("fc", 2, 3, true, 1)},
-                             PlainSgd(OptimizerPlace::kWorker), Scheme::kRing);
+                             PlainSgd(OptimizerPlace::kWorker), GetParam());
   WorkerMachine machine(job, 0, {{Buffer::AllocateZeroed(8 * 4), Buffer()}});
   Outbox out;
   machine.Start(out);
@@ -326,7 +340,7 @@ struct RefusalCase {
 class RingRefusalTest : public testing::TestWithParam<RefusalCase> {};
 
 TEST_P(RingRefusalTest, IsRefusedWithTheReason) {
-  const JobPtr job = RingJob(3, 300);
+  const JobPtr job = JobBy(Scheme::kRing, 3, 300);
   WorkerCluster ring(job, 1);
   ring.Push(1, 0, FloatBuffer(IntegerValues(300, 1)));
   WorkerMachine& machine = ring.worker(1).machine();
@@ -389,6 +403,70 @@ INSTANTIATE_TEST_SUITE_P(
                     },
                     "does not send that round to other workers"}),
     [](const auto& info) { return info.param.name; });
+
+// Three workers, of which worker 1 has pushed. It takes the gradients of
+// workers 0 and 2.
+class DirectRefusalTest : public testing::TestWithParam<RefusalCase> {};
+
+TEST_P(DirectRefusalTest, IsRefusedWithTheReason) {
+  const JobPtr job = JobBy(Scheme::kDirect, 3, 300);
+  WorkerCluster workers(job, 1);
+  workers.Push(1, 0, FloatBuffer(IntegerValues(300, 1)));
+  WorkerMachine& machine = workers.worker(1).machine();
+  FrameHeader header = FramesOf(*job, PeerId::Worker(0), FrameKind::kSum, 0,
+                                /*chunk=*/0, 0, IntegerValues(300, 0))
+                           .front()
+                           .header;
+  ASSERT_TRUE(machine.OnHeader(header.sender, header).ok());
+  GetParam().spoil(header);
+  const absl::Status status = machine.OnHeader(header.sender, header).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Headers, DirectRefusalTest,
+    testing::Values(
+        RefusalCase{"AnotherSender",
+                    [](FrameHeader& h) { h.sender = PeerId::Worker(2); },
+                    "the frame must come from worker 0"},
+        RefusalCase{"OwnHost", [](FrameHeader& h) { h.chunk = 1; },
+                    "the round has 3 hosts, and this one is number 1"},
+        RefusalCase{"NoSuchHost", [](FrameHeader& h) { h.chunk = 3; },
+                    "the round has 3 hosts"},
+        RefusalCase{"Part", [](FrameHeader& h) { h.part = 1; },
+                    "the part must be 0"},
+        RefusalCase{"Offset", [](FrameHeader& h) { h.offset = 65536; },
+                    "the offset"},
+        RefusalCase{"Length", [](FrameHeader& h) { h.payload_bytes -= 4; },
+                    "the payload must have"},
+        RefusalCase{"RoundAhead", [](FrameHeader& h) { h.round = 2; },
+                    "rounds 0 and 1 are open"},
+        RefusalCase{"Mean", [](FrameHeader& h) { h.kind = FrameKind::kMean; },
+                    "goes by scheme direct"},
+        RefusalCase{"Outcome",
+                    [](FrameHeader& h) { h.kind = FrameKind::kOutcome; },
+                    "the frame must come from worker 1"}),
+    [](const auto& info) { return info.param.name; });
+
+// A gradient that arrives before this worker has pushed waits for it, and one
+// that arrives twice counts once.
+TEST(DirectExchangeTest, EarlyAndRepeatedGradientsCountOnce) {
+  const JobPtr job = JobBy(Scheme::kDirect, 2, 3);
+  WorkerCluster workers(job, 1);
+  WorkerMachine& machine = workers.worker(1).machine();
+  const std::vector<Frame> frames = FramesOf(
+      *job, PeerId::Worker(0), FrameKind::kSum, 0, /*chunk=*/0, 0, {1, 2, 3});
+  DeliverAll(machine, PeerId::Worker(0), frames);
+  const auto landing =
+      machine.OnHeader(PeerId::Worker(0), frames.front().header);
+  ASSERT_TRUE(landing.ok()) << landing.status();
+  EXPECT_EQ(landing->kind, Landing::Kind::kDiscard);
+  workers.Push(1, 0, FloatBuffer({3, 4, 5}));
+  workers.Settle();
+  EXPECT_EQ(workers.worker(1).syncer().done_round(), 0);
+  EXPECT_EQ(FloatsOf(workers.gradient(1)), (std::vector<float>{2, 3, 4}));
+}
 
 }  // namespace
 }  // namespace nereus

@@ -98,13 +98,17 @@ class PeerCluster : public WorkerCluster {
   }
   // The first frame of a worker's contribution.
   Frame FirstFrame(int from, int64_t round) const {
-    const bool ring = job().routes[0].scheme == Scheme::kRing;
+    const Scheme scheme = job().routes[0].scheme;
     const int position = job().PositionOf(from);
     const RingSegments segments(kElements, job().ContributorsOf(round));
-    const int64_t length = ring ? segments.Length(position) : kRows * kM;
+    const int64_t length = scheme == Scheme::kFactor ? kRows * kM
+                           : scheme == Scheme::kRing ? segments.Length(position)
+                                                     : kElements;
     return FramesOf(job(), PeerId::Worker(from),
-                    ring ? FrameKind::kSum : FrameKind::kFactors, 0, position,
-                    round, Noise(std::max<int64_t>(length, 1), from, round, 0))
+                    scheme == Scheme::kFactor ? FrameKind::kFactors
+                                              : FrameKind::kSum,
+                    0, position, round,
+                    Noise(std::max<int64_t>(length, 1), from, round, 0))
         .front();
   }
 
@@ -120,8 +124,10 @@ class HalfFinished : public PeerCluster {
     for (int64_t done = 0; done < round; ++done) Run({0, 1, 2}, done);
     for (const int rank : {0, 1}) PushRound(rank, round);
     Settle();
-    set_loses([](const Frame& frame, PeerId to) {
-      return to == PeerId::Worker(1) && frame.header.kind != FrameKind::kSum;
+    set_loses([&c](const Frame& frame, PeerId to) {
+      const bool is_last =
+          c.scheme == Scheme::kDirect || frame.header.kind != FrameKind::kSum;
+      return to == PeerId::Worker(1) && is_last;
     });
     PushRound(2, round);
     Settle();
@@ -149,18 +155,20 @@ class PeerEpochTest : public testing::TestWithParam<Case> {};
 
 INSTANTIATE_TEST_SUITE_P(
     SchemesAndPlaces, PeerEpochTest,
-    testing::Values(Case{Scheme::kFactor, OptimizerPlace::kServer},
-                    Case{Scheme::kFactor, OptimizerPlace::kWorker},
-                    Case{Scheme::kFactor, OptimizerPlace::kServer,
-                         WireType::kFloat32, /*dense=*/true},
-                    Case{Scheme::kFactor, OptimizerPlace::kWorker,
-                         WireType::kFloat16, /*dense=*/true},
-                    Case{Scheme::kRing, OptimizerPlace::kServer},
-                    Case{Scheme::kRing, OptimizerPlace::kWorker},
-                    // Frames of a recovered round are cut in another way than
-                    // those whose values were rounded.
-                    Case{Scheme::kRing, OptimizerPlace::kServer,
-                         WireType::kFloat16}),
+    testing::Values(
+        Case{Scheme::kFactor, OptimizerPlace::kServer},
+        Case{Scheme::kFactor, OptimizerPlace::kWorker},
+        Case{Scheme::kFactor, OptimizerPlace::kServer, WireType::kFloat32,
+             /*dense=*/true},
+        Case{Scheme::kFactor, OptimizerPlace::kWorker, WireType::kFloat16,
+             /*dense=*/true},
+        Case{Scheme::kRing, OptimizerPlace::kServer},
+        Case{Scheme::kRing, OptimizerPlace::kWorker},
+        // Frames of a recovered round are cut in another way than
+        // those whose values were rounded.
+        Case{Scheme::kRing, OptimizerPlace::kServer, WireType::kFloat16},
+        Case{Scheme::kDirect, OptimizerPlace::kServer},
+        Case{Scheme::kDirect, OptimizerPlace::kWorker, WireType::kFloat16}),
     [](const auto& info) {
       return absl::StrCat(SchemeName(info.param.scheme), "_",
                           OptimizerPlaceName(info.param.place),

@@ -319,7 +319,8 @@ TEST(MachineSendsTest, WithoutOverlapANewEpochSendsNoHalfStep) {
 // The program may wait for its results only in the next forward pass: they come
 // all the same.
 TEST(MachineSendsTest, ARoundEndsWhetherOrNotTheCallerWaits) {
-  for (const Scheme scheme : {Scheme::kFactor, Scheme::kRing}) {
+  for (const Scheme scheme :
+       {Scheme::kFactor, Scheme::kRing, Scheme::kDirect}) {
     PeerWorker a(0, scheme, With(Overlap::kWaitFree));
     PeerWorker b(1, scheme, With(Overlap::kWaitFree));
     Effects from_a = a.Push(1);

@@ -44,7 +44,7 @@ void PeerRounds::Open(Round& round, int64_t number) {
   round.contributors = round.lineup.workers();
   const Shape shape = shape_of_(round.lineup);
   ExpectAll(round, shape.frames);
-  round.sums.assign(shape.frames, false);
+  round.sums.assign(shape.sums, false);
   round.dense.clear();
   round.missing_parts = shape.parts;
   for (int64_t own = 0; own < shape.own_count; ++own) {
@@ -61,14 +61,17 @@ void PeerRounds::Reserve(Round& round, const Shape& shape) const {
   if (round.memory.size() < shape.elements.size()) {
     round.memory.resize(shape.elements.size());
   }
-  for (size_t i = 0; i < shape.elements.size(); ++i) {
-    Buffer& values = round.memory[i];
-    const int64_t bytes = FloatBytes(shape.elements[i]);
-    // Frames under way that still refer to the memory keep it; the round gets
-    // new memory.
-    if (values.bytes() >= bytes && values.unique()) continue;
+  // Frames under way that still refer to the memory keep it; the round gets new
+  // memory.
+  const auto reserve = [&](Buffer& values, int64_t elements) {
+    const int64_t bytes = FloatBytes(elements);
+    if (values.bytes() >= bytes && values.unique()) return;
     values = layer_.Allocate(bytes);
+  };
+  for (size_t i = 0; i < shape.elements.size(); ++i) {
+    reserve(round.memory[i], shape.elements[i]);
   }
+  if (shape.sum_elements > 0) reserve(round.sum_memory, shape.sum_elements);
 }
 
 const PeerRounds::DenseGradient* PeerRounds::FindDense(const Round& round,
@@ -218,6 +221,7 @@ void PeerRounds::KeepFinished() {
   finished_.round = round;
   finished_.contributors = ledger_.contributors();
   finished_.dense.clear();  // These belong to a later round.
+  finished_.sum_memory = Buffer();
 }
 
 void PeerRounds::Recover(const FinishedRound& finished, Outbox& out) {

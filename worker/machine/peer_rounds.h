@@ -18,7 +18,8 @@
 namespace nereus {
 
 // Memory and progress of the rounds that workers exchange with each other
-// without servers. The ring exchange and the factor exchange share this class.
+// without servers. The exchanges of all schemes without servers share this
+// class.
 // Each worker collects the values of a round in its memory: the mean, or the
 // factors of all workers and the dense gradients of those without factors. At
 // the end of the round these values have equal bits on all workers.
@@ -47,6 +48,9 @@ class PeerRounds {
     int64_t own_count = 0;
     // Number of frames with parts of a shared product. They are the last ones.
     int64_t parts = 0;
+    // Length of Round::sums, and of Round::sum_memory in values.
+    int64_t sums = 0;
+    int64_t sum_elements = 0;
   };
 
   // Factors: gradient that a worker contributes in place of its factors. In a
@@ -67,8 +71,12 @@ class PeerRounds {
     FrameSet frames;             // Frames that are in place.
     bool sent = false;           // True if this worker has sent in this epoch.
     // Ring: true for each frame for which the sum of the hosts before this one
-    // has arrived.
+    // has arrived. Direct: true for each frame of each host's part that is in
+    // sum_memory.
     std::vector<bool> sums;
+    // Direct: the parts of all hosts, one after the other, float32. A worker
+    // that recovers the round does not get them.
+    Buffer sum_memory;
     // Factors: number of the missing frames that hold parts of the product
     // (ProductParts); the other missing frames hold contributions.
     int64_t missing_parts = 0;

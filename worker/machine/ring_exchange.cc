@@ -47,19 +47,15 @@ PeerRounds::Shape ShapeOf(const WorkerLayer& layer, const Lineup& lineup) {
   PeerRounds::Shape shape;
   shape.elements = {layer.spec().parameters};
   shape.frames = RingFrames(layer, lineup.hosts()).count();
+  shape.sums = shape.frames;
   return shape;
 }
 
 }  // namespace
 
 RingExchange::RingExchange(const WorkerLayer& layer, const RoundLedger& ledger)
-    : layer_(layer),
-      ledger_(ledger),
-      rounds_(
-          layer, ledger,
-          [&layer](const Lineup& lineup) { return ShapeOf(layer, lineup); }),
-      local_(layer, ledger, [&layer](const Lineup& lineup) {
-        return RingFrames(layer, lineup.hosts()).count();
+    : AllReduce(layer, ledger, [&layer](const Lineup& lineup) {
+        return ShapeOf(layer, lineup);
       }) {}
 
 // The ring.
@@ -95,43 +91,7 @@ void RingExchange::Contribute(Outbox& out) {
   }
 }
 
-void RingExchange::ContributeFrame(Round& round, int64_t index, Outbox& out) {
-  if (IsAlone(round)) return OnHostPart(round, index, out);
-  if (Carries(round, index)) {
-    Addend own(OwnValues(round, index));
-    own.stays = true;
-    const bool is_dense =
-        AddPart(layer_.rank, round, index, std::move(own), out);
-    if (is_dense) OnHostPart(round, index, out);
-    return;
-  }
-  out.Add(SendFrame{
-      PeerId::Worker(CarrierOn(round, round.host, index)),
-      {HeaderOf(round, FrameKind::kLocal, index), OwnValues(round, index)}});
-}
-
-// With one host, the parts are added in the round's memory: no sum of another
-// host lands there.
-bool RingExchange::AddPart(int rank, const Round& round, int64_t index,
-                           Addend addend, Outbox& out) {
-  const Buffer memory = MemoryOf(round, index);
-  const bool is_mean = round.lineup.hosts() == 1;
-  const Buffer place =
-      is_mean ? memory : local_.SumOf(round.round, index, memory.bytes());
-  const float factor =
-      is_mean ? 1.0f / static_cast<float>(round.contributors) : 1.0f;
-  return local_.Add(rank, round.round, index, FramesOf(round).OffsetOf(index),
-                    place, std::move(addend), factor, out);
-}
-
-void RingExchange::OnHostPart(Round& round, int64_t index, Outbox& out) {
-  if (round.lineup.hosts() == 1) {
-    if (IsAlone(round)) {
-      out.Add(Accumulate{MemoryOf(round, index), HostPart(round, index),
-                         /*replaces=*/true});
-    }
-    return OnMean(round, index, out);
-  }
+void RingExchange::SendPart(Round& round, int64_t index, Outbox& out) {
   if (FramesOf(round).SegmentOf(index) != round.host) {
     if (round.sums[index]) PassSum(round, index, out);
     return;
@@ -160,35 +120,13 @@ void RingExchange::PassSum(Round& round, int64_t index, Outbox& out) {
              out);
 }
 
-// Rounds the mean to the wire type, so that this worker has the same bits as
-// the workers that receive the mean.
-void RingExchange::OnMean(Round& round, int64_t index, Outbox& out) {
-  out.Add(RoundValues{MemoryOf(round, index), layer_.route().wire});
-  round.frames.Mark(index);
-  PassMean(round, index, out);
-}
-
-void RingExchange::PassMean(const Round& round, int64_t index,
-                            Outbox& out) const {
+void RingExchange::PassMean(const Round& round, int64_t index, Outbox& out) {
   const FrameHeader header = HeaderOf(round, FrameKind::kMean, index);
   const Buffer values = MemoryOf(round, index);
   if (!IsAlone(round)) local_.HandOn(header, values, out);
   const int segment = FramesOf(round).SegmentOf(index);
   if (round.lineup.hosts() == 1 || IsLastWith(round, segment)) return;
   SendToNext(round, index, {header, values}, out);
-}
-
-// If a host has several workers, AddPart has checked their values for NaNs.
-Addend RingExchange::HostPart(const Round& round, int64_t index) {
-  if (!IsAlone(round)) {
-    return Addend(
-        local_.SumOf(round.round, index, MemoryOf(round, index).bytes()));
-  }
-  Addend own(OwnValues(round, index));
-  if (layer_.job->checks_contributions()) {
-    own.check = CheckOf(round, layer_.rank, index);
-  }
-  return own;
 }
 
 // Frames.
@@ -222,21 +160,14 @@ absl::Status RingExchange::CheckOnRing(const FrameHeader& header,
                                        const Round& round,
                                        int64_t index) const {
   const bool is_handed_on = header.kind == FrameKind::kOutcome;
-  const int from = is_handed_on ? round.host : Before(round);
-  const int32_t sender = CarrierOn(round, from, index);
-  if (header.sender.rank != sender || Carries(round, index) == is_handed_on) {
-    return RefuseFrame(header, "the frame must come from worker ", sender,
-                       ", and worker ", CarrierOn(round, round.host, index),
-                       " is its carrier on this host");
-  }
+  NEREUS_TRY(CheckCarriers(header, round,
+                           is_handed_on ? round.host : Before(round), index));
   const int segment = FramesOf(round).SegmentOf(index);
   if (header.kind == FrameKind::kSum) {
     if (segment != round.host) return absl::OkStatus();
     return RefuseFrame(header, "the sum of that segment begins with this host");
   }
-  if (!round.sent || header.round != ledger_.next_round()) {
-    return RefuseFrame(header, "the mean lacks the gradient of this worker");
-  }
+  NEREUS_TRY(CheckMean(header, round));
   if (is_handed_on || segment != After(round, 1)) return absl::OkStatus();
   return RefuseFrame(header, "this host makes the mean of that segment");
 }
@@ -249,59 +180,15 @@ void RingExchange::OnFrame(const Frame& frame, Outbox& out) {
   Round& round = rounds_.At(header.round);
   const int64_t index = *FramesOf(round).Find(header);
   if (header.kind == FrameKind::kLocal) {
-    const bool is_dense =
-        AddPart(header.sender.rank, round, index, Addend(frame), out);
-    if (is_dense) OnHostPart(round, index, out);
-    return;
+    return AddLocal(frame, round, index, out);
   }
   if (header.kind == FrameKind::kSum) {
     round.sums[index] = true;
-    const bool is_here =
-        IsAlone(round) ? round.sent : local_.IsSummed(round.round, index);
-    if (is_here) PassSum(round, index, out);
+    if (HasPart(round, index)) PassSum(round, index, out);
     return;
   }
   round.frames.Mark(index);
   if (header.kind == FrameKind::kMean) PassMean(round, index, out);
-}
-
-std::optional<RoundResult> RingExchange::Finish(Outbox& out) {
-  if (!rounds_.IsComplete()) return std::nullopt;
-  Buffer mean;
-  if (!rounds_.IsSkipped()) {
-    mean = rounds_.At(ledger_.next_round()).memory[0];
-    if (layer_.caller_updates() && layer_.memory.means_in_place) {
-      out.Add(CopyValues{layer_.gradient, std::exchange(mean, Buffer())});
-    }
-  }
-  return rounds_.Finish(std::move(mean), out);
-}
-
-void RingExchange::OnEpoch(Outbox& out) {
-  rounds_.OnEpoch(out);
-  local_.OnEpoch();
-}
-
-FrameHeader RingExchange::HeaderOf(const Round& round, FrameKind kind,
-                                   int64_t index) const {
-  return FramesOf(round).Cut(layer_.Header(kind, /*chunk=*/0, round.round),
-                             index);
-}
-
-Buffer RingExchange::MemoryOf(const Round& round, int64_t index) const {
-  const RingFrames frames = FramesOf(round);
-  return round.memory[0].Slice(FloatBytes(frames.OffsetOf(index)),
-                               FloatBytes(frames.LengthOf(index)));
-}
-
-Buffer RingExchange::OwnValues(const Round& round, int64_t index) const {
-  const RingFrames frames = FramesOf(round);
-  const int64_t offset = frames.OffsetOf(index);
-  const int64_t length = frames.LengthOf(index);
-  if (!layer_.sparse.has_value()) {
-    return layer_.gradient.Slice(FloatBytes(offset), FloatBytes(length));
-  }
-  return length == 0 ? Buffer() : layer_.sparse->Contribution(offset, length);
 }
 
 // Names the workers that hold up the first missing frame: a carrier names the

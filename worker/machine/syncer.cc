@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "worker/machine/direct_exchange.h"
 #include "worker/machine/factor_exchange.h"
 #include "worker/machine/ring_exchange.h"
 #include "worker/machine/server_exchange.h"
@@ -26,6 +27,8 @@ std::unique_ptr<Exchange> MakeExchange(WorkerLayer& layer,
       return std::make_unique<FactorExchange>(layer, ledger);
     case Scheme::kRing:
       return std::make_unique<RingExchange>(layer, ledger);
+    case Scheme::kDirect:
+      return std::make_unique<DirectExchange>(layer, ledger);
   }
   return nullptr;
 }

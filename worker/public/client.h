@@ -186,9 +186,10 @@ class DeviceTurn {
 // In each step, the caller begins the step, pushes each layer's gradient as
 // soon as the backward pass has produced it (last layer first), and waits for
 // each layer before it uses that layer again. The plan of the job decides how a
-// layer travels: through the servers, around a ring of workers, or as factors
-// from worker to worker. The caller's loop is the same for every plan. Other
-// workers can join, leave and die between any two calls.
+// layer travels: through the servers, around a ring of workers, straight from
+// host to host, or as factors from worker to worker. The caller's loop is the
+// same for every plan. Other workers can join, leave and die between any two
+// calls.
 //
 //   // Memory of the layers: must outlive the client, which uses it.
 //   std::vector<std::vector<float>> parameters = ..., gradients = ...;

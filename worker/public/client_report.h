@@ -14,7 +14,7 @@ namespace nereus {
 // Cost of one layer on this worker, since Connect.
 struct LayerReport {
   std::string name;  // Name of the layer.
-  // Scheme of the current plan: "server", "factor" or "ring".
+  // Scheme of the current plan: "server", "factor", "ring" or "direct".
   std::string scheme;
   // Wire type of the current plan: "fp32", "bf16" or "fp16".
   std::string wire = "fp32";

@@ -32,7 +32,8 @@ struct GpuOptions {
   // The client pins more memory, beyond this limit: for the parameters, as much
   // as the model has; for the state of an optimizer that runs on the workers;
   // and, for each layer that goes around a ring, up to three times the layer's
-  // size.
+  // size. A layer that goes directly, which is small, takes twice its size for
+  // each host.
   int64_t staging_bytes = 0;
 
   // True if the client records when the GPU computed and copied (see
@@ -74,7 +75,7 @@ struct GpuOptions {
 // searched all of them.
 //
 // With `--optimizer=server`, workers run the job's optimizer on the layers that
-// go by factors or around a ring. This client runs it on the GPU.
+// go without servers. This client runs it on the GPU.
 //
 // Limits:
 //   - A program cannot capture a step as a CUDA graph: a call with a stream

@@ -28,6 +28,7 @@ int64_t UnitCount(const Job& job, int64_t round, int layer) {
     case Scheme::kFactor:
       return job.LineupOf(round).workers();
     case Scheme::kRing:
+    case Scheme::kDirect:
       break;
   }
   return FrameGrid(job.layers[layer].parameters).Count();
