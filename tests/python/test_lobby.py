@@ -6,6 +6,7 @@ import re
 import pytest
 
 import nereus
+from nereus import _native, errors
 from jobs import HERE, equal_lines, run  # pylint: disable=unused-import
 
 
@@ -91,3 +92,16 @@ def test_a_process_without_a_launcher_is_told_what_to_set(monkeypatch, library_p
         nereus.Lobby(coordinator="h:1", rank=0)
     with pytest.raises(nereus.InvalidArgument, match="rank is 2 of 2 processes"):
         nereus.Lobby(coordinator="h:1", rank=2, count=2)
+
+
+def test_a_close_just_before_a_call_of_the_library_is_named(library, monkeypatch):
+    monkeypatch.setattr(_native, "any_library", lambda: library)
+    lobby = nereus.Lobby(count=2, rank=0)
+
+    def gather(*_):
+        lobby.close()
+        return errors.INVALID_ARGUMENT  # The library knows no lobby that is closed.
+
+    library.functions["nereus_lobby_gather"] = gather
+    with pytest.raises(nereus.NereusError, match="^the lobby was closed$"):
+        lobby.gather(b"")

@@ -131,9 +131,14 @@ class Lobby:
     def _raw(self, function, *arguments):
         """Makes a call and returns its code."""
         _native.check_not_forked()
+        closed = NereusError("the lobby was closed", FAILED_PRECONDITION)
         if self.closed:
-            raise NereusError("the lobby was closed", FAILED_PRECONDITION)
-        return getattr(self._handle.library, function)(self._handle.pointer, *arguments)
+            raise closed
+        code = getattr(self._handle.library, function)(self._handle.pointer, *arguments)
+        # If another thread closes it just before the call, the library knows no such lobby.
+        if code != 0 and self.closed:
+            raise closed
+        return code
 
 
 def _count():
