@@ -88,6 +88,30 @@ SchemeChoice ForcedChoice(const LayerSpec& layer, Scheme forced) {
   return {forced, absl::StrCat("scheme ", SchemeName(forced), " is forced")};
 }
 
+// Returns the choice for a worker without peers, by PlanRules::lone_stays.
+PlanChoice StaysWithWorker(absl::Span<const LayerSpec> layers) {
+  const auto smallest =
+      absl::c_min_element(layers, [](const LayerSpec& a, const LayerSpec& b) {
+        return a.parameters < b.parameters;
+      });
+  PlanChoice choices;
+  for (const LayerSpec& layer : layers) {
+    if (&layer == &*smallest) {
+      choices.layers.push_back(
+          {Scheme::kServer,
+           "planned for one worker: the servers count its steps by its "
+           "smallest layer"});
+    } else if (SupportsScheme(layer, Scheme::kRing)) {
+      choices.layers.push_back(
+          {Scheme::kRing,
+           "planned for one worker: its gradients stay with it"});
+    } else {
+      choices.layers.push_back({Scheme::kServer, WhyNot(layer, Scheme::kRing)});
+    }
+  }
+  return choices;
+}
+
 // Returns the choice of the first case below that applies.
 absl::StatusOr<PlanChoice> Choose(absl::Span<const LayerSpec> layers,
                                   const PlanOptions& options) {
@@ -95,6 +119,9 @@ absl::StatusOr<PlanChoice> Choose(absl::Span<const LayerSpec> layers,
     return std::vector<SchemeChoice>(layers.size(), {Scheme::kServer, why});
   };
   if (options.cluster.workers == 1) {
+    if (options.rules.lone_stays && options.rules.servers_only.empty()) {
+      return StaysWithWorker(layers);
+    }
     return PlanChoice{servers("one worker has no peer to send to"), {}};
   }
   if (const std::string& why = options.rules.servers_only; !why.empty()) {

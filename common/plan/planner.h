@@ -96,6 +96,12 @@ struct PlanRules {
   // Reason why a job must keep its first plan.
   std::string fixed;
 
+  // True if the gradients of a job of one worker stay with it, except those of
+  // its smallest layer. The caller of the worker runs the optimizer, so servers
+  // would only send each gradient back. The smallest layer goes by the servers,
+  // so that they know which rounds are done.
+  bool lone_stays = false;
+
   // Returns OK if the rules agree. Errors: kInvalidArgument; the message names
   // two rules that exclude each other, and why.
   absl::Status Validate() const;
@@ -122,8 +128,9 @@ struct PlanOptions {
 // its rows are known.
 bool MayUseFactors(const PlanRules& rules, absl::Span<const LayerSpec> layers);
 
-// Returns the plan for `layers`. With one worker, all layers use the servers,
-// even if another scheme is forced: a single worker has no peer to send to, and
+// Returns the plan for `layers`. With one worker and without
+// PlanRules::lone_stays, all layers use the servers, even if another scheme is
+// forced: a single worker has no peer to send to, and
 // by bytes factors would always win, because they would cost 0. Pure: equal
 // arguments give equal plans in every process.
 //

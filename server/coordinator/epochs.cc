@@ -101,11 +101,13 @@ absl::Status Epochs::StartJob(CoordinatorOutbox& out) {
   roster_.NumberHosts(hosts_, out);
   roster_.NumberWorkers();
   Job job = MakeFirstJob(options_, roster_);
-  absl::StatusOr<Plan> plan = replanner_.FirstPlan(
-      job.layers, {options_.spec.workers, options_.spec.shards,
-                   options_.spec.options.rounds.quorum == Quorum::kAll
-                       ? roster_.WorkerHostsHere()
-                       : 0});
+  absl::StatusOr<Plan> plan =
+      replanner_.FirstPlan(job.layers,
+                           {options_.spec.workers, options_.spec.shards,
+                            options_.spec.options.rounds.quorum == Quorum::kAll
+                                ? roster_.WorkerHostsHere()
+                                : 0},
+                           job.options);
   if (!plan.ok()) {
     return InvalidArgumentError("cannot make a plan: ",
                                 plan.status().message());

@@ -105,11 +105,23 @@ bool Replanner::chooses(const JobOptions& options) const {
   return rules_.choose() && !options.deterministic;
 }
 
+// With backups, the plan could not change again without checkpoints
+// (Epochs::IsSafeToChangePlan).
+PlanRules Replanner::RulesWith(const JobOptions& options) const {
+  PlanRules rules = rules_;
+  rules.lone_stays = chooses(options) &&
+                     options.optimizer_place == OptimizerPlace::kWorker &&
+                     options.sparsity.share == 0 &&
+                     (!options.backup || options.has_checkpoints);
+  return rules;
+}
+
 absl::StatusOr<Plan> Replanner::FirstPlan(absl::Span<const LayerSpec> layers,
-                                          const ClusterShape& cluster) const {
+                                          const ClusterShape& cluster,
+                                          const JobOptions& job) const {
   PlanOptions options;
   options.cluster = cluster;
-  options.rules = rules_;
+  options.rules = RulesWith(job);
   options.rules.cost = CostKind::kBytes;
   options.rules.choose_wire = false;
   return MakePlan(layers, options);
@@ -120,7 +132,7 @@ absl::StatusOr<Plan> Replanner::PlanFor(absl::Span<const LayerSpec> layers,
                                         int hosts) const {
   if (job.partial()) hosts = 0;
   if (!chooses(job.options) || !known_.has_value()) {
-    return FirstPlan(layers, {workers, job.shards(), hosts});
+    return FirstPlan(layers, {workers, job.shards(), hosts}, job.options);
   }
   return MakePlan(layers, OptionsFor(job, workers, hosts));
 }
@@ -240,7 +252,7 @@ PlanOptions Replanner::OptionsFor(const Job& job, int workers,
                                   int hosts) const {
   PlanOptions options;
   options.cluster = {workers, job.shards(), hosts};
-  options.rules = rules_;
+  options.rules = RulesWith(job.options);
   if (!known_.has_value()) return options;
   TimeModel& model = options.time.emplace();
   model.times = known_->times;

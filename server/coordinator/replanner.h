@@ -50,9 +50,11 @@ class Replanner {
            rules_.cost == CostKind::kTime;
   }
 
-  // Returns the first plan of a job. It needs no measurements.
+  // Returns the first plan of a job with these options. It needs no
+  // measurements.
   absl::StatusOr<Plan> FirstPlan(absl::Span<const LayerSpec> layers,
-                                 const ClusterShape& cluster) const;
+                                 const ClusterShape& cluster,
+                                 const JobOptions& options) const;
 
   // Returns the plan by the rules of the job for `layers`, the model with rows
   // that the job has just learnt: by the measurements if plans follow them and
@@ -118,6 +120,8 @@ class Replanner {
 
  private:
   PlanOptions OptionsFor(const Job& job, int workers, int hosts) const;
+  // Returns the rules of the job, with PlanRules::lone_stays.
+  PlanRules RulesWith(const JobOptions& options) const;
   // Returns for each figure the slowest measurement.
   Measured Slowest() const;
   std::optional<BetterPlan> FindBetter(const Job& job, int workers,

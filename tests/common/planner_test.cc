@@ -25,6 +25,7 @@ namespace nereus {
 namespace {
 
 using testing::Each;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::vector<LayerSpec> Load(const std::string& model, int64_t batch) {
@@ -121,6 +122,22 @@ TEST(PlannerTest, SingleWorkerAlwaysUsesTheServers) {
       EXPECT_THAT(plan.explanations.back().reason, HasSubstr("no peer"));
     }
   }
+}
+
+// The servers would send each gradient back to the worker, whose caller runs
+// the optimizer. By the smallest layer they know which rounds are done.
+TEST(PlannerTest, GradientsOfALoneWorkerMayStayWithIt) {
+  const std::vector<LayerSpec> layers = {{"a", LayerKind::kVector, 1, 5, 5, 1},
+                                         {"b", LayerKind::kVector, 1, 3, 3, 1},
+                                         {"c", LayerKind::kVector, 1, 4, 4, 1}};
+  PlanOptions options;
+  options.cluster = {1, 2};
+  options.rules.lone_stays = true;
+  EXPECT_THAT(PlanFor(layers, options).routes,
+              ElementsAre(Route{Scheme::kRing}, Route{Scheme::kServer},
+                          Route{Scheme::kRing}));
+  options.rules.servers_only = "of a test";
+  EXPECT_THAT(PlanFor(layers, options).routes, Each(Route{Scheme::kServer}));
 }
 
 TEST(PlannerTest, ForcedSchemeAppliesToEveryLayerThatSupportsIt) {

@@ -45,10 +45,32 @@ constexpr absl::Time kStart = absl::UnixEpoch();
 Replanner Eager() { return Replanner(ByTime(), absl::ZeroDuration()); }
 
 TEST(ReplannerTest, JobBeginsWithThePlanByBytes) {
-  const auto plan = Replanner(ByTime()).FirstPlan(SomeLayers(), {2, 2});
+  const auto plan =
+      Replanner(ByTime()).FirstPlan(SomeLayers(), {2, 2}, JobOptions());
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->routes[0].scheme, Scheme::kServer);
   EXPECT_EQ(plan->routes[1].scheme, Scheme::kFactor);
+}
+
+// With backups and without checkpoints, such a plan could not change when
+// another worker joins. A deterministic job keeps its plan in any case.
+TEST(ReplannerTest, GradientsOfALoneWorkerStayIfItsCallerUpdates) {
+  const auto scheme = [](const JobOptions& options) {
+    const auto plan =
+        Replanner(ByTime()).FirstPlan(SomeLayers(), {1, 2}, options);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return plan->routes[0].scheme;
+  };
+  JobOptions options;
+  EXPECT_EQ(scheme(options), Scheme::kServer);
+  options.optimizer_place = OptimizerPlace::kWorker;
+  EXPECT_EQ(scheme(options), Scheme::kRing);
+  options.backup = true;
+  EXPECT_EQ(scheme(options), Scheme::kServer);
+  options.has_checkpoints = true;
+  EXPECT_EQ(scheme(options), Scheme::kRing);
+  options.deterministic = true;
+  EXPECT_EQ(scheme(options), Scheme::kServer);
 }
 
 TEST(ReplannerTest, PlanByTimeNeedsMeasurementsOfAllWorkers) {

@@ -52,8 +52,24 @@ bool AllReduce::AddPart(int rank, const Round& round, int64_t index,
                     place, std::move(addend), factor, out);
 }
 
+// A mean that the caller reads from the client's memory has to stay there until
+// the next push, when the caller may have overwritten its gradient.
+bool AllReduce::KeepsGradient(const Round& round) const {
+  return round.contributors == 1 && !rounds_.Recovers(round.round) &&
+         !layer_.sparse.has_value() &&
+         (!layer_.caller_updates() || layer_.memory.means_in_place);
+}
+
 void AllReduce::OnHostPart(Round& round, int64_t index, Outbox& out) {
   if (round.lineup.hosts() > 1) return SendPart(round, index, out);
+  if (KeepsGradient(round)) {
+    if (layer_.job->checks_contributions()) {
+      out.Add(CheckValues{OwnValues(round, index),
+                          CheckOf(round, layer_.rank, index)});
+    }
+    round.frames.Mark(index);
+    return;
+  }
   if (IsAlone(round)) {
     out.Add(Accumulate{MemoryOf(round, index), HostPart(round, index),
                        /*replaces=*/true});
@@ -105,12 +121,15 @@ absl::Status AllReduce::CheckMean(const FrameHeader& header,
 
 std::optional<RoundResult> AllReduce::Finish(Outbox& out) {
   if (!rounds_.IsComplete()) return std::nullopt;
-  Buffer mean;
-  if (!rounds_.IsSkipped()) {
-    mean = rounds_.At(ledger_.next_round()).memory[0];
-    if (layer_.caller_updates() && layer_.memory.means_in_place) {
-      out.Add(CopyValues{layer_.gradient, std::exchange(mean, Buffer())});
-    }
+  if (rounds_.IsSkipped()) return rounds_.Finish(Buffer(), out);
+  const Round& round = rounds_.At(ledger_.next_round());
+  const bool in_place = layer_.caller_updates() && layer_.memory.means_in_place;
+  if (KeepsGradient(round)) {
+    return rounds_.Finish(in_place ? Buffer() : layer_.gradient, out);
+  }
+  Buffer mean = round.memory[0];
+  if (in_place) {
+    out.Add(CopyValues{layer_.gradient, std::exchange(mean, Buffer())});
   }
   return rounds_.Finish(std::move(mean), out);
 }

@@ -56,6 +56,9 @@ class AllReduce : public Exchange {
   void AddLocal(const Frame& frame, Round& round, int64_t index, Outbox& out);
   // Called when this worker has made the mean. Passes the mean on.
   void OnMean(Round& round, int64_t index, Outbox& out);
+  // True if this worker is the only contributor to the round, and its gradient
+  // is the mean: nothing is copied. REQUIRES: this worker has sent.
+  bool KeepsGradient(const Round& round) const;
   // Returns the host's part. If this worker is alone on its host, and the job
   // checks contributions, the part has a check for NaNs. With several workers
   // AddPart has made the checks.
