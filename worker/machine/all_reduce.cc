@@ -7,8 +7,9 @@
 
 namespace nereus {
 
-AllReduce::AllReduce(const WorkerLayer& layer, const RoundLedger& ledger,
-                     std::function<PeerRounds::Shape(const Lineup&)> shape_of)
+AllReduce::AllReduce(
+    const WorkerLayer& layer, const RoundLedger& ledger,
+    const std::function<PeerRounds::Shape(const Lineup&)>& shape_of)
     : layer_(layer),
       ledger_(ledger),
       rounds_(layer, ledger, shape_of),

@@ -35,7 +35,7 @@ class AllReduce : public Exchange {
   // `layer`, `ledger`: not owned; must outlive this. `shape_of`: returns the
   // shape of a round with the given line-up.
   AllReduce(const WorkerLayer& layer, const RoundLedger& ledger,
-            std::function<PeerRounds::Shape(const Lineup&)> shape_of);
+            const std::function<PeerRounds::Shape(const Lineup&)>& shape_of);
 
   // Handles that the host's part of a frame is whole. The round has several
   // hosts.
