@@ -42,6 +42,10 @@ constexpr int64_t kPhases = 5;
 // of timelines that it plays.
 constexpr int64_t kFusionStep = 4;
 constexpr int64_t kFusionPlays = 9;
+// Largest number of parameters of a layer that the search sends directly. Each
+// host adds up the gradients of all hosts, which a timeline does not count:
+// larger layers took as long as around a ring, or longer.
+constexpr int64_t kDirectMax = 16384;
 // Largest number of limits between small and large layers that TryAll tries.
 constexpr size_t kLimitsMax = 16;
 
@@ -152,6 +156,9 @@ class Search {
     if (rules_.forced.has_value()) {
       const bool can = SupportsScheme(layers_[layer], *rules_.forced);
       return scheme == (can ? *rules_.forced : Scheme::kServer);
+    }
+    if (scheme == Scheme::kDirect && layers_[layer].parameters > kDirectMax) {
+      return false;
     }
     return SupportsScheme(layers_[layer], scheme) &&
            (scheme != Scheme::kFactor || rules_.no_factors.empty());
