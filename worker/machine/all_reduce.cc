@@ -53,12 +53,12 @@ bool AllReduce::AddPart(int rank, const Round& round, int64_t index,
                     place, std::move(addend), factor, out);
 }
 
-// A mean that the caller reads from the client's memory has to stay there until
-// the next push, when the caller may have overwritten its gradient.
+// Elsewhere the mean must stay when the caller has its gradient back: until the
+// next push, or, on a GPU, until an update of the job has copied it.
 bool AllReduce::KeepsGradient(const Round& round) const {
   return round.contributors == 1 && !rounds_.Recovers(round.round) &&
-         !layer_.sparse.has_value() &&
-         (!layer_.caller_updates() || layer_.memory.means_in_place);
+         !layer_.sparse.has_value() && layer_.caller_updates() &&
+         layer_.memory.means_in_place;
 }
 
 void AllReduce::OnHostPart(Round& round, int64_t index, Outbox& out) {
@@ -122,14 +122,12 @@ absl::Status AllReduce::CheckMean(const FrameHeader& header,
 
 std::optional<RoundResult> AllReduce::Finish(Outbox& out) {
   if (!rounds_.IsComplete()) return std::nullopt;
-  if (rounds_.IsSkipped()) return rounds_.Finish(Buffer(), out);
   const Round& round = rounds_.At(ledger_.next_round());
-  const bool in_place = layer_.caller_updates() && layer_.memory.means_in_place;
-  if (KeepsGradient(round)) {
-    return rounds_.Finish(in_place ? Buffer() : layer_.gradient, out);
+  if (rounds_.IsSkipped() || KeepsGradient(round)) {
+    return rounds_.Finish(Buffer(), out);
   }
   Buffer mean = round.memory[0];
-  if (in_place) {
+  if (layer_.caller_updates() && layer_.memory.means_in_place) {
     out.Add(CopyValues{layer_.gradient, std::exchange(mean, Buffer())});
   }
   return rounds_.Finish(std::move(mean), out);
