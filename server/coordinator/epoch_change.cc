@@ -27,8 +27,7 @@
 namespace nereus {
 namespace {
 
-// Progress of one worker in one layer that workers exchange (by factors or on a
-// ring).
+// Progress of one worker in one layer that goes without servers.
 struct Progress {
   int32_t rank = 0;   // Rank of the worker.
   bool done = false;  // True if it has left and has done all of its rounds.

@@ -19,7 +19,8 @@ Nereus leaves the mean in its own memory (Client::Mean). nereus-ring-in-place
 also copies it to the gradient's memory. Nereus searches its data for NaNs, and
 sends checksums, except through shared memory.
 
-All processes are on this machine, over loopback. With --rate, each is in its
+All processes are on this machine, over loopback: one host to Nereus, whose
+workers add up their gradients among themselves. With --rate, each is in its
 own network namespace with such a link (hosts.py). Then the share is the rate
 that a ring or P servers must send, divided by the rate of iperf3 on the link.
 A run of another system that fails is a line that says so ("error" in JSON).

@@ -8,8 +8,10 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "common/plan/ring_segments.h"
@@ -307,6 +309,32 @@ TEST_P(AllReduceTest, MissingNamesTheWorkerThatHasNotContributed) {
   }
 }
 
+// The mean of a single gradient is the gradient. It is checked all the same.
+TEST_P(AllReduceTest, ALoneWorkersGradientIsCheckedAndNotCopied) {
+  const JobPtr job = JobOf(1, 3);
+  WorkerMachine machine(job, 0, {{Buffer::AllocateZeroed(3 * 4), Buffer()}});
+  Outbox out;
+  machine.Start(out);
+  Carry(out);
+  DeliverAll(machine, PeerId::Shard(0),
+             FramesOf(*job, PeerId::Shard(0), FrameKind::kResult, 0, 0,
+                      kInitialRound, {0, 0, 0}));
+  ASSERT_TRUE(machine.OnPush(0, 0, FloatBuffer({1, 2, 3}), out).ok());
+  const auto count = [&](auto matches) {
+    return absl::c_count_if(out.actions(), matches);
+  };
+  EXPECT_EQ(count([](const Action& action) {
+              return std::holds_alternative<CheckValues>(action);
+            }),
+            1);
+  EXPECT_EQ(count([](const Action& action) {
+              return std::holds_alternative<CopyValues>(action) ||
+                     std::holds_alternative<Accumulate>(action);
+            }),
+            0);
+  EXPECT_THAT(Carry(out).done, SizeIs(1));
+}
+
 TEST_P(AllReduceTest, FactorsAreMultipliedBeforeTheyAreSent) {
   const JobPtr job = TestJob(1, 1, {FactorLayer("fc", 2, 3, true, 1)},
                              PlainSgd(OptimizerPlace::kWorker), GetParam());
@@ -337,23 +365,28 @@ struct RefusalCase {
   const char* message;
 };
 
-class RingRefusalTest : public testing::TestWithParam<RefusalCase> {};
-
-TEST_P(RingRefusalTest, IsRefusedWithTheReason) {
-  const JobPtr job = JobBy(Scheme::kRing, 3, 300);
-  WorkerCluster ring(job, 1);
-  ring.Push(1, 0, FloatBuffer(IntegerValues(300, 1)));
-  WorkerMachine& machine = ring.worker(1).machine();
-  const int64_t length = RingSegments(300, 3).Length(0);
+// Expects that worker 1 refuses the first frame of worker 0's sum, which has
+// `length` values, once the case has spoilt its header.
+void ExpectRefused(Scheme scheme, int64_t length, const RefusalCase& c) {
+  const JobPtr job = JobBy(scheme, 3, 300);
+  WorkerCluster workers(job, 1);
+  workers.Push(1, 0, FloatBuffer(IntegerValues(300, 1)));
+  WorkerMachine& machine = workers.worker(1).machine();
   FrameHeader header = FramesOf(*job, PeerId::Worker(0), FrameKind::kSum, 0,
                                 /*chunk=*/0, 0, IntegerValues(length, 0))
                            .front()
                            .header;
   ASSERT_TRUE(machine.OnHeader(header.sender, header).ok());
-  GetParam().spoil(header);
+  c.spoil(header);
   const absl::Status status = machine.OnHeader(header.sender, header).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(c.message));
+}
+
+class RingRefusalTest : public testing::TestWithParam<RefusalCase> {};
+
+TEST_P(RingRefusalTest, IsRefusedWithTheReason) {
+  ExpectRefused(Scheme::kRing, RingSegments(300, 3).Length(0), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -409,19 +442,7 @@ INSTANTIATE_TEST_SUITE_P(
 class DirectRefusalTest : public testing::TestWithParam<RefusalCase> {};
 
 TEST_P(DirectRefusalTest, IsRefusedWithTheReason) {
-  const JobPtr job = JobBy(Scheme::kDirect, 3, 300);
-  WorkerCluster workers(job, 1);
-  workers.Push(1, 0, FloatBuffer(IntegerValues(300, 1)));
-  WorkerMachine& machine = workers.worker(1).machine();
-  FrameHeader header = FramesOf(*job, PeerId::Worker(0), FrameKind::kSum, 0,
-                                /*chunk=*/0, 0, IntegerValues(300, 0))
-                           .front()
-                           .header;
-  ASSERT_TRUE(machine.OnHeader(header.sender, header).ok());
-  GetParam().spoil(header);
-  const absl::Status status = machine.OnHeader(header.sender, header).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
+  ExpectRefused(Scheme::kDirect, 300, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(

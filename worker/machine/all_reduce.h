@@ -14,9 +14,9 @@
 namespace nereus {
 
 // Base of the exchanges in which hosts send each other sums of dense gradients:
-// RingExchange and DirectExchange. Each frame has one carrier on
-// every host (LocalHalf). The mates send it their parts of the frame, and the
-// carrier adds them up. The sum is the host's part. When the carrier has the
+// RingExchange and DirectExchange. Each frame has one carrier on every host
+// (LocalHalf). The mates send the carrier their parts of the frame, and the
+// carrier adds them up. This sum is the host's part. When the carrier has the
 // mean over all hosts, it hands the mean on to its mates. The workers of a host
 // carry its frames in turn, so they share the work. With one host, the carrier
 // makes the mean from the host's part alone.
@@ -102,7 +102,8 @@ class AllReduce : public Exchange {
   // the carrier hands on, and only mates take it; only carriers take others.
   absl::Status CheckCarriers(const FrameHeader& header, const Round& round,
                              int from, int64_t index) const;
-  // OK if the frame, which has a mean, may have this worker's gradient in it.
+  // Returns an error for a frame with a mean that came before this worker sent
+  // its gradient: the mean cannot contain the gradient.
   absl::Status CheckMean(const FrameHeader& header, const Round& round) const;
 
   const WorkerLayer& layer_;   // The layer; not owned.

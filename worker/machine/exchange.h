@@ -15,7 +15,7 @@ struct RoundResult {
 };
 
 // Part of one worker in the rounds of one layer, by one scheme: by the servers,
-// by factors, or around a ring. A round turns the workers' contributions into
+// by factors, around a ring, or directly. A round turns the contributions into
 // the layer's next parameters, or into the mean gradient for the caller's
 // optimizer. An exchange carries out one round after the other:
 //

@@ -18,7 +18,7 @@ namespace nereus {
 // themselves, so that a host sends and receives each value once. All schemes
 // use it.
 //
-// A layer has units: chunks, frames of a ring's memory, or the factors of one
+// A layer has units: chunks, frames of a round's memory, or the factors of one
 // worker. For each unit one worker of the host is the carrier, and the other
 // workers are its mates. Each mate sends its part of the unit to the carrier
 // (FrameKind::kLocal). The carrier adds the parts, frame by frame, and speaks
